@@ -1,6 +1,8 @@
 """foundation.tasks: tasks that outlive the call that started them."""
 
 import asyncio
+import contextlib
+import gc
 
 import pytest
 
@@ -124,3 +126,56 @@ def test_a_task_that_swallows_a_cancel_is_cancelled_again():
 
     owned(story)
     assert len(swallowed) == CANCELS
+
+
+def test_an_answer_whose_task_never_took_a_step_is_settled_and_its_work_is_ended(recwarn):
+    async def story(tasks):
+        closed = tasks.answer(forever([]), "closed at once", detached=True)
+        await tasks.close()
+        left = tasks.answer(forever([]), "left at once")
+        left.cancel()
+        await tasks.close()
+        return closed
+
+    later, reported = owned(story)
+    assert later.cancelled()
+    assert reported == []
+    gc.collect()
+    assert [str(each.message) for each in recwarn] == []
+
+
+def test_what_a_task_starts_while_it_is_cancelled_ends_too():
+    ended = []
+
+    async def story(tasks):
+        async def work():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                tasks.start(forever(ended), "starts late")
+
+        tasks.start(work(), "works")
+        await asyncio.sleep(0)
+        await tasks.close()
+
+    assert owned(story) == (None, [])
+    assert ended == [True]
+
+
+def test_a_task_that_does_not_end_is_reported():
+    async def story(tasks):
+        going = asyncio.Event()
+
+        async def stubborn():
+            while not going.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await going.wait()
+
+        tasks.start(stubborn(), "stubborn")
+        await asyncio.sleep(0)
+        await tasks.close(cancel_seconds=0.01)
+        going.set()
+
+    _, [(name, error)] = owned(story)
+    assert name == "stubborn"
+    assert isinstance(error, TimeoutError)

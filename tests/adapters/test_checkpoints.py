@@ -446,7 +446,7 @@ def test_ids_that_are_none_are_refused(checkpoints, store, root):
             checkpoints.changes(text, text)
     with pytest.raises(CheckpointFault, match=f"the checkpoint is gone: its object {'0' * 40} is no longer stored"):
         checkpoints.changes("0" * 40, "1" * 40)
-    with pytest.raises(ValueError, match="no id of a space"):
+    with pytest.raises(ValueError, match="is not the id of a space"):
         store.open("../elsewhere", root)
 
 

@@ -60,7 +60,7 @@ def test_a_disk_that_cannot_take_the_end_is_reported_as_done_and_unrecorded(grov
     call = water(grove)
     grove.house.run(store.finish)
     grove.house.run(store.fail)
-    with pytest.raises(StorageFull, match="it was carried out"):
+    with pytest.raises(StorageFull, match="it was executed"):
         call.result()
     assert begun(grove) == ["tree.water"]
     store.hold = False

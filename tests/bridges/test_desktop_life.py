@@ -389,7 +389,7 @@ def test_a_yes_whose_call_ends_after_its_agent_or_the_desktop_is_not_kept(deskto
 
 
 def test_agents_do_not_see_which_programs_cannot_be_read(desktop):
-    with pytest.raises(Forbidden, match="told to the user"):
+    with pytest.raises(Forbidden, match="only the user of this machine"):
         desktop.call("doctor", programs=True)
     desktop.call("doctor")
     desktop.call("doctor", "local", programs=True)

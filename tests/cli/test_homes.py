@@ -35,3 +35,35 @@ def test_one_command_imports_no_other():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "bascule.workspace.cli.work" in done.stdout.split()
     assert not {"bascule.cli.doctor", "bascule.cli.setup.command", "asyncio"} & set(done.stdout.split())
+
+
+def options_of(parser):
+    return {action.dest: action for action in parser._actions if action.option_strings and action.dest != "help"}
+
+
+def test_what_is_given_before_a_verb_is_not_undone_by_the_verb():
+    """argparse copies the defaults of a verb over what its command was given."""
+    (commands,) = (each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction))
+    shared, undone = [], []
+    for name, command in commands.choices.items():
+        for verbs in (each for each in command._actions if isinstance(each, argparse._SubParsersAction)):
+            for verb, parser in verbs.choices.items():
+                both = options_of(command).keys() & options_of(parser).keys()
+                shared += both
+                undone += [
+                    f"{name} {verb}: {each}"
+                    for each in both
+                    if options_of(parser)[each].default is not argparse.SUPPRESS
+                ]
+    assert undone == []
+    assert len(shared) > 40
+
+
+@pytest.mark.parametrize(
+    "words", ["runs list", "runs undo last", "agents revoke mallory", "processes stop p", "games kill g"]
+)
+def test_a_daemon_named_before_the_verb_is_the_one_that_is_asked(words):
+    noun, *rest = words.split()
+    assert build_parser(noun).parse_args([noun, "--state-dir", "/elsewhere", *rest]).state_dir == "/elsewhere"
+    assert build_parser(noun).parse_args([noun, *rest, "--state-dir", "/elsewhere"]).state_dir == "/elsewhere"
+    assert build_parser(noun).parse_args([noun, *rest]).state_dir is None

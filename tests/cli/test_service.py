@@ -101,7 +101,7 @@ def test_installing_writes_the_unit_shows_it_and_starts_it(machine, capsys):
 def test_the_unit_starts_this_python_in_the_same_state_directory(machine):
     machine.call("install")
     lines = (machine.home / UNIT).read_text().splitlines()
-    assert f"ExecStart={sys.executable} -m bascule.cli.start up --log json" in lines
+    assert f"ExecStart={sys.executable} -P -m bascule.cli.start up --log json" in lines
     assert f"Environment=BASCULE_STATE_DIR={machine.state}" in lines
     assert {"Type=exec", "Restart=on-failure", "NoNewPrivileges=yes", "UMask=0077"} <= set(lines)
 
@@ -211,7 +211,7 @@ def test_a_daemon_started_by_hand_is_not_fought_over(machine, capsys):
 def test_the_launchd_agent_is_a_plist_that_starts_the_daemon(machine):
     assert machine.call("install") == 0
     agent = plistlib.loads((machine.home / PLIST).read_bytes())
-    assert agent["ProgramArguments"][1:] == ["-m", "bascule.cli.start", "up", "--log", "json"]
+    assert agent["ProgramArguments"][1:] == ["-P", "-m", "bascule.cli.start", "up", "--log", "json"]
     assert agent["EnvironmentVariables"] == {"BASCULE_STATE_DIR": str(machine.state)}
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
     assert machine.commands_run() == [f"launchctl bootstrap gui/{os.getuid()} {machine.home / PLIST}"]

@@ -11,6 +11,7 @@ import pytest
 from bascule.cli.main import main
 from bascule.cli.setup import completion, shell
 from bascule.local_client import exits
+from faults.lacking import missing_here
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -155,8 +156,7 @@ def test_bash_proposes_directories_with_spaces_in_their_names(bash_home):
 
 def test_zsh_knows_how_to_complete_every_program(setup, tmp_path):
     if shutil.which("zsh") is None:
-        assert os.environ.get("CI") != "true", "zsh is missing, and in CI nothing may be skipped"
-        pytest.skip("zsh is not installed")
+        missing_here("zsh is not installed")
     setup("zsh", "--yes")
     known = " ".join(f'"$_comps[{parser.prog}]"' for parser in shell.parsers())
     done = subprocess.run(
@@ -174,8 +174,7 @@ def test_zsh_knows_how_to_complete_every_program(setup, tmp_path):
 
 def test_fish_proposes_what_fits(setup, tmp_path):
     if shutil.which("fish") is None:
-        assert os.environ.get("CI") != "true", "fish is missing, and in CI nothing may be skipped"
-        pytest.skip("fish is not installed")
+        missing_here("fish is not installed")
     setup("fish", "--yes")
     for line, proposed in (
         ("bascule set", ["setup"]),
@@ -214,8 +213,7 @@ def test_the_aliases_run_our_commands(setup, tmp_path):
 @pytest.mark.parametrize("name", SHELLS)
 def test_the_shell_finds_no_fault_with_its_script(setup, tmp_path, name):
     if shutil.which(name) is None:
-        assert os.environ.get("CI") != "true", f"{name} is missing, and in CI nothing may be skipped"
-        pytest.skip(f"{name} is not installed")
+        missing_here(f"{name} is not installed")
     script = tmp_path / "script"
     script.write_text(setup(name, "--print"))
     done = subprocess.run([name, "-n", script], capture_output=True, text=True, timeout=30, check=False)

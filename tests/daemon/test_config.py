@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import ClassVar
 
 import pytest
 
@@ -167,16 +168,26 @@ class Another(Settings, frozen=True, kw_only=True):
     port: int = 1
 
 
+class AnotherPort(Settings, frozen=True, kw_only=True):
+    spec_variables: ClassVar = {"another_port": "BRIDGE_PORT"}
+    another_port: int = 1
+
+
 class AnotherDeclared(Declared):
     name = "another"
 
+    def __init__(self, kind):
+        self._kind = kind
+
     def settings(self):
-        return Another
+        return self._kind
 
 
-def test_a_key_belongs_to_one_bridge():
-    with pytest.raises(ValueError, match="the setting 'port' is declared twice: DaemonSettings, Another"):
-        from_values({}, bridges=[AnotherDeclared()])
+@pytest.mark.parametrize(("kind", "name"), [(Another, "port"), (AnotherPort, "BRIDGE_PORT")])
+def test_a_key_and_its_variables_belong_to_one_bridge(kind, name):
+    sentence = f"the setting '{name}' is declared twice: DaemonSettings, {kind.__name__}"
+    with pytest.raises(ValueError, match=sentence):
+        from_values({}, bridges=[AnotherDeclared(kind)])
 
 
 def test_settings_that_no_bridge_of_the_list_declares_are_named():

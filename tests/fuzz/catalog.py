@@ -121,7 +121,6 @@ TARGETS = {
         ),
         _FRAME,
     ),
-    "lines": Target("readers", 25_000, (b"\x01\x80one\r\ntwo\n\nthree",), (b"\r\n", b"\r\r\n")),
     "events": Target(
         "readers",
         15_000,

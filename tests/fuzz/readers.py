@@ -5,7 +5,6 @@ from typing import Any
 
 from bascule.local_client.exits import BadAnswer
 from bascule.local_client.link import Frames
-from bascule.wire.lines import LineReader, LineTooLong
 from bascule.wire.sse import EventTooLarge, SseReader, encode_event
 from gabp.content_length import FrameError, FrameReader
 
@@ -47,21 +46,6 @@ def read_frames(reader: FrameReader, cut: list[bytes] | Iterator[bytes]) -> tupl
         except FrameError as error:
             return [*out, *error.frames], type(error), False
     return out, None, reader.mid_frame
-
-
-def lines(data: bytes) -> None:
-    same_however_cut(data, read_lines)
-
-
-def read_lines(cut: list[bytes] | Iterator[bytes]) -> tuple[list[bytes], object]:
-    reader = LineReader(max_line_bytes=24)
-    out: list[bytes] = []
-    for piece in cut:
-        try:
-            out += reader.feed(piece)
-        except LineTooLong as error:
-            return [*out, *error.lines], type(error)
-    return out, reader.finish()
 
 
 def events(data: bytes) -> None:

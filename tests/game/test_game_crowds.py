@@ -294,8 +294,8 @@ async def test_a_client_that_leaves_is_forgotten_and_its_channels_with_it(tmp_pa
         arena = ground.games.find("arena")
         await arena.subscribe("a", ["x", "y"])
         await arena.subscribe("b", ["y"])
-        await ground.games.forget_client("a")
+        await arena.unsubscribe("a")
         assert ("events/unsubscribe", {"channels": ["x"]}) in mod.asked
-        await ground.games.forget_client("b")
+        await arena.unsubscribe("b")
         assert ("events/unsubscribe", {"channels": ["y"]}) in mod.asked
         await until(lambda: arena.subscriptions.wanted() == set())

@@ -245,7 +245,7 @@ def test_results_that_are_no_json_are_the_tools_fault_and_say_so(caplog):
         for name in ("lock", "half"):
             error = bridge.error(messages.TOOLS_CALL, {"name": f"x/{name}"})
             assert error.code == ErrorCode.TOOL_FAILED
-            assert "no JSON" in error.message
+            assert "is not valid JSON" in error.message
         error = bridge.error(messages.TOOLS_CALL, {"name": "x/failing"})
         assert (error.message, error.data) == ("x/failing failed", {"a": 1})
 

@@ -99,6 +99,28 @@ def test_no_text_that_reading_allows_reaches_the_denied_program(place, shell):
             assert not reached(place, shell, text), (seed, text)
 
 
+RUNNING = [
+    '$"qc"', "$'qc'", "cat <(qc)", "echo >(qc)", "$(qc)", "`qc`", "((1)); qc", "$((1)); qc", "true && qc",
+    "true || qc; qc",
+    "x=$(qc)", "${x:-$(qc)}", "cat <<E\n$(qc)\nE", "f() { qc; }; f", "case x in x) qc;; esac", "true |& qc",
+    "true & qc",
+    "if true; then qc; fi", "! qc", "{ qc; }", "(qc)", "q''c", "qc>/dev/null", "2>&1 qc", "cat <<<$(qc)", "x+=1 qc",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("text", RUNNING)
+def test_a_line_continuation_anywhere_hides_no_program(place, shell, text):
+    if shutil.which(shell) is None:
+        missing_here(f"{shell} is not here")
+    policy = denying()
+    for at in range(len(text) + 1):
+        broken = f"{text[:at]}\\\n{text[at:]}"
+        verdict = policy.decide(JERRY, "workspace.shell", Effect.EXEC, lambda broken=broken: {"command": broken})
+        if verdict.decision is Decision.ALLOW:
+            assert not reached(place, shell, broken), broken
+
+
 def test_a_reader_of_first_words_would_let_some_of_them_through(place):
     """The control: the same soups, allowed by a reader that only looks at the first word."""
     chance = random.Random(5)

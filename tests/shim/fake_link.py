@@ -115,6 +115,8 @@ class FakeLink:
                 sock, _ = self._listener.accept()
             except TimeoutError:
                 continue
+            # Here, for its thread may begin after the peer was closed.
+            sock.settimeout(0.02)
             peer = Peer(sock)
             self.peers.append(peer)
             thread = threading.Thread(target=self._serve, args=(peer,))
@@ -123,7 +125,6 @@ class FakeLink:
 
     def _serve(self, peer: Peer) -> None:
         frames = Frames()
-        peer.sock.settimeout(0.02)
         while not self._stop.is_set():
             try:
                 data = peer.sock.recv(1_000_000)

@@ -49,6 +49,12 @@ def problems(schema, value, *, trusted=False):
         ),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}}, 1, "arguments: must be null, not 1"),
         ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, 'arguments: must not have the key "ab"'),
+        ({"minProperties": 1}, {}, "arguments: must have at least 1 properties, not 0"),
+        ({"maxProperties": 1}, {"a": 1, "b": 2}, "arguments: must have at most 1 properties, not 2"),
+        ({"contains": {"type": "null"}}, [1], "arguments: has no item of the kind that it must contain"),
+        ({"multipleOf": 3}, 4, "arguments: must be a multiple of 3, not 4"),
+        ({"multipleOf": 2}, 10**18 + 1, "arguments: must be a multiple of 2, not 1000000000000000001"),
+        ({"multipleOf": 0.1}, 0.25, "arguments: must be a multiple of 0.1, not 0.25"),
         (False, 1, "arguments: is not allowed here"),
     ],
 )
@@ -71,6 +77,15 @@ def test_a_pattern_is_tried_when_the_schema_is_our_own():
         ({"$ref": "https://example.com/schema"}, 1),
         ({"$ref": "#/nowhere"}, 1),
         ({"type": "colour"}, 1),
+        ({"type": []}, 1),
+        ({"properties": {"a": {"$ref": "#number"}}, "type": "object"}, {"a": 1}),
+        ({"contains": {"pattern": "^a"}}, ["b"]),
+        ({"contains": {"type": "null"}, "minContains": 0}, []),
+        ({"multipleOf": 0.1}, 0.3),
+        ({"multipleOf": 0}, 1),
+        ({"multipleOf": 0.1}, 1e9 + 0.1),
+        ({"multipleOf": 1e-300}, 1e300),
+        ({"multipleOf": 0.5}, 10**400),
         ({"$ref": "file:///etc/hostname"}, 1),
         ({"pattern": "("}, "x"),
         # A schema whose parts are not all judged must not refuse what it does not mean.
@@ -117,6 +132,9 @@ schemas = st.recursive(
             "minimum": st.integers(-3, 3),
             "maxLength": st.integers(0, 3),
             "minItems": st.integers(0, 3),
+            "minProperties": st.integers(0, 3),
+            "maxProperties": st.integers(0, 3),
+            "multipleOf": st.integers(1, 3),
             "required": st.lists(st.sampled_from(["a", "b"]), unique=True),
         },
     ),
@@ -126,6 +144,7 @@ schemas = st.recursive(
             "properties": st.dictionaries(st.sampled_from(["a", "b"]), inner),
             "additionalProperties": inner | st.booleans(),
             "items": inner,
+            "contains": inner,
             "anyOf": st.lists(inner, min_size=1, max_size=3),
             "allOf": st.lists(inner, min_size=1, max_size=3),
         },
@@ -146,7 +165,7 @@ def test_the_validator_agrees_with_the_reference_implementation(schema, value):
     assert (problems(schema, value) == []) == expected
 
 
-NOT_JUDGED = ("not", "oneOf", "if", "contains", "propertyNames")
+NOT_JUDGED = ("not", "oneOf", "if", "propertyNames")
 
 
 @settings(deadline=None, max_examples=300)
@@ -204,6 +223,7 @@ def either(part: dict) -> dict:
         (either({"required": [f"n{n}" for n in range(3_000)] + [""]}), {f"n{n}": 1 for n in range(3_000)}),
         (either({"format": "uri"}), "a:" + LARGE + " "),
         (either({"uniqueItems": True}), [LARGE[:400_000]] * 2),
+        (either({"contains": {"const": 1}}), MANY),
         (referring({"uniqueItems": True}), list(range(50_000))),
         (referring({"$ref": "#" + "/x" * 10_000}), 1),
         ({"pattern": "(a+)+$"}, "a" * 64 + "b"),

@@ -109,7 +109,7 @@ class RegisterParams(Params, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     heartbeat_interval_ms: Annotated[int, Meta(ge=MIN_HEARTBEAT_MS, le=MAX_HEARTBEAT_MS)] | None = None
     # Ours: refuse (409) when another live link connection acts as this agent, even with its token.
-    # The shim asks for it, so that two clients started alike get two names.
+    # The stdio program asks for it, so that two clients started alike get two names.
     exclusive: bool = False
     # Ours: groups whose queue it shares. Left out on a reconnect, they stay as they were.
     groups: Annotated[list[AgentIdText], Meta(max_length=MAX_GROUPS)] | None = None

@@ -84,8 +84,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     for verb in (shown, yes, watched):
         verb.add_argument("--open", action="store_true", help="also open its picture, if it has one")
     for verb in (listed, shown, yes, no, watched):
-        add_state_dir(verb, argparse.SUPPRESS)
-        add_json(verb, argparse.SUPPRESS)
+        add_state_dir(verb, below=True)
+        add_json(verb, below=True)
 
 
 def _minutes(text: str) -> int:

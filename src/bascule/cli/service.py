@@ -52,8 +52,11 @@ class Service:
 
 
 def command(python: str) -> list[str]:
-    """How the manager starts the daemon: by the full path of a Python, whatever PATH says at login."""
-    return [python, "-m", "bascule.cli.start", "up", "--log", "json"]
+    """How the manager starts the daemon: by the full path of a Python, whatever PATH says at login.
+
+    With -P: it starts in the user's home, and a `json.py` there must not be imported.
+    """
+    return [python, "-P", "-m", "bascule.cli.start", "up", "--log", "json"]
 
 
 def for_platform(home: Path, environment: dict[str, str], platform: str = sys.platform) -> Service:

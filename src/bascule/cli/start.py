@@ -1,4 +1,4 @@
-"""The `bascule` command's first step: the shim at once, everything else through the parser.
+"""The `bascule` command's first step: `bascule mcp` at once, everything else through the parser.
 
 An agent's client starts `bascule mcp` and waits for it; it must not pay for the other commands.
 """
@@ -9,9 +9,9 @@ import sys
 def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ["mcp"]:
-        from bascule.programs.mcp_stdio.command import main as shim
+        from bascule.programs.mcp_stdio.command import main as mcp
 
-        return shim(arguments[1:])
+        return mcp(arguments[1:])
     from bascule.cli.main import main as command_line
 
     return command_line(arguments)

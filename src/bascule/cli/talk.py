@@ -7,17 +7,18 @@ from bascule.client.sync import SyncClient
 from bascule.foundation import paths
 
 
-def add_state_dir(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """`argparse.SUPPRESS` for a verb whose command takes the option too: then it does not undo what was given there."""
+# `below` is for a verb whose command takes the option too: its default must not undo what was given before the verb.
+def add_state_dir(parser: argparse.ArgumentParser, *, below: bool = False) -> None:
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
-        default=default,
+        default=argparse.SUPPRESS if below else None,
         help="where the daemon keeps its things (default: BASCULE_STATE_DIR, else ~/.local/state/bascule)",
     )
 
 
-def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
+def add_json(parser: argparse.ArgumentParser, *, below: bool = False) -> None:
+    default = argparse.SUPPRESS if below else False
     parser.add_argument("--json", action="store_true", default=default, help="print JSON for programs")
 
 

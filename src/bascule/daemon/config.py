@@ -157,11 +157,13 @@ def _check(own: DaemonSettings, bridges: Iterable[Declared]) -> None:
 
 def _owners(kinds: Iterable[type[Settings]]) -> dict[str, type[Settings]]:
     owners: dict[str, type[Settings]] = {}
+    variables: dict[str, type[Settings]] = {}
     for kind in kinds:
         for key in kind.__struct_fields__:
-            if key in owners:
-                raise ValueError(f"the setting {key!r} is declared twice: {owners[key].__name__}, {kind.__name__}")
-            owners[key] = kind
+            for names, name in ((owners, key), *((variables, each) for each in environment_names(kind, key))):
+                if name in names:
+                    raise ValueError(f"the setting {name!r} is declared twice: {names[name].__name__}, {kind.__name__}")
+                names[name] = kind
     return owners
 
 

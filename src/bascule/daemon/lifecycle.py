@@ -326,7 +326,7 @@ def bind_tcp(port: int, *, optional: bool, log: DaemonLog) -> socket.socket | No
     except OSError as error:
         sock.close()
         if optional:
-            # Started by a shim: it needs only the unix sockets, and must not fail for somebody's port.
+            # Started by a stdio program: it needs only the unix sockets, and must not fail for somebody's port.
             log("no_tcp", level="warning", port=port, error=error.strerror)
             return None
         raise PortTaken(

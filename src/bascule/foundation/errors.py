@@ -118,7 +118,7 @@ class Misdirected(BasculeError):
 
 
 class VersionMismatch(BasculeError):
-    """Helper, shim or client and daemon speak different protocol versions."""
+    """Helper, stdio program or client and daemon speak different protocol versions."""
 
     code = "version_mismatch"
     status = 426

@@ -35,6 +35,13 @@ class Tasks:
         """The result of a task of its own. Cancelling it cancels the task, unless that is `detached`."""
         later: Deferred[T] = Deferred()
         task = self.start(_settle(later, work), name)
+
+        def ended(_: "asyncio.Task[None]") -> None:
+            # Cancelled, maybe before its first step: then the work has not begun.
+            later.cancel()
+            work.close()
+
+        task.add_done_callback(ended)
         if not detached:
             later.add_done_callback(lambda _: task.cancel() if task is not asyncio.current_task() else None)
         return later
@@ -47,23 +54,24 @@ class Tasks:
             self._report(task.get_name(), error)
 
     async def close(self, seconds: float = 0.0, *, cancel_seconds: float = CANCEL_SECONDS) -> None:
-        """Let tasks end for so long, then cancel what is left, the oldest first."""
+        """Let tasks end for so long, then cancel what is left, the oldest first. What does not end is reported."""
         if self._tasks and seconds:
             await asyncio.wait(self._tasks, timeout=seconds)
         for _ in range(CANCELS):
+            # A task that is cancelled before its first step never runs, and what it was to go on with is not ended.
+            await asyncio.sleep(0)
             left = list(self._tasks)
             for task in left:
                 task.cancel()
             if left:
                 await asyncio.wait(left, timeout=cancel_seconds)
+        for task in list(self._tasks):
+            self._report(task.get_name(), TimeoutError(f"cancelled {CANCELS} times, and it goes on"))
 
 
 async def _settle(later: Deferred[T], work: Coroutine[Any, Any, T]) -> None:
     try:
         result = await work
-    except asyncio.CancelledError:
-        later.cancel()
-        raise
     except Exception as error:  # noqa: BLE001 - it is the caller's answer
         if not later.done():
             later.set_exception(error)

@@ -1,5 +1,5 @@
 """The game bridge: games that run, what agents call in them, what happens in them.
 
 `games` is the whole; a `Game` is one of them with its launch, its link and its calls. Sessions are sans-I/O
-(`protocols.game_bridge_session`); processes, sockets and files are behind `ports`.
+(`gabp.bridge_session`); processes, sockets and files are behind `ports`.
 """

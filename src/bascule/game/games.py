@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Hashable
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -224,11 +224,6 @@ class Games(AbstractAsyncContextManager["Games"]):
             await asyncio.wait([life])
         self._forget_attached(game_id)
         return self._status(found)
-
-    async def forget_client(self, client: Hashable) -> None:
-        """It has gone: end its subscriptions."""
-        for each in self._games.values():
-            await each.unsubscribe(client)
 
     def running(self) -> dict[str, Game]:
         return {name: each for name, each in self._games.items() if each.state is not GameState.STOPPED}

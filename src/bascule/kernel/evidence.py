@@ -14,8 +14,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
-
 from bascule.foundation.clock import Clock, rfc3339
 from gabp import codec
 
@@ -275,13 +273,3 @@ def _remove(desktop: int, day: str, execution_id: str) -> bool:
             os.rmdir(day, dir_fd=desktop)
         return True
     return False
-
-
-class IndexLine(msgspec.Struct, rename="camel"):
-    """A line of the index, as readers need it."""
-
-    execution_id: str
-    method: str
-    at: str
-    outcome: str
-    folder: str

@@ -1,4 +1,4 @@
-"""Link: our own framed JSON-RPC over the daemon's unix socket, for client, shim and wrapper.
+"""Link: our own framed JSON-RPC over the daemon's unix socket, for client, stdio program and wrapper.
 
 Frames are `Content-Length: N\\r\\n\\r\\n` + JSON. The first frame is the request `hello`; it may be sent
 again on the same connection to act as another agent (after registering, for example). Method names are
@@ -101,7 +101,7 @@ class StreamItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mismatch_sentence(theirs: str, ours: str) -> str:
-    """The one sentence both sides say when helper, shim or client and daemon do not match."""
+    """The one sentence both sides say when helper, stdio program or client and daemon do not match."""
     return (
         f"this program is Bascule {theirs} and the running daemon is {ours}: "
         "restart the daemon with `bascule down && bascule up -d`, or reinstall so that both match"

@@ -1,6 +1,6 @@
 """Link frames: `Content-Length: N`, an empty line, JSON. The framing alone, and a socket that never blocks.
 
-The shim waits for its client and for the daemon at once, so nothing here may wait.
+The stdio program waits for its client and for the daemon at once, so nothing here may wait.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from gabp.content_length import FrameError
 
 # A peer that connects and says nothing holds a descriptor for nothing.
 HELLO_SECONDS = 10.0
-# Requests one connection may have open; a shim has one per tool call of its model.
+# Requests one connection may have open; a stdio program has one per tool call of its model.
 MAX_IN_FLIGHT = 4_096
 
 _NOTIFICATION = b'{"jsonrpc":"2.0","method":'

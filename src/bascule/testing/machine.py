@@ -6,7 +6,7 @@
     house = House(machine=machine)
 
 `machine.links` says where a path leads that goes through a link. What else a file system adds (races, modes) is the
-adapters' business, and is tested with real ones.
+business of `workspace.machine`, and is tested with real ones.
 """
 
 import asyncio

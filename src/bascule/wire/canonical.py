@@ -38,11 +38,6 @@ def digest(obj: Any) -> str:
     return hashlib.sha256(canonical(obj)).hexdigest()
 
 
-def short_digest(obj: Any) -> str:
-    """For people to read and compare by eye; programs compare `digest`."""
-    return digest(obj)[:SHORT_DIGEST_CHARS]
-
-
 def _write(obj: Any, parts: list[str]) -> None:
     # Exact types: a subclass may print itself in its own way.
     kind = type(obj)

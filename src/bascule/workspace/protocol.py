@@ -1,7 +1,7 @@
 """The Agent Spaces protocol 1.0 on the wire: six operations in, events out.
 
 What the spec shows is here word for word; what we add (`truncated`, `processId`, `rung`, ...) is left out of an
-event when it says nothing. Which rules an operation must keep beyond its types is in `workspace_validation`.
+event when it says nothing. Which rules an operation must keep beyond its types is in `workspace.validation`.
 """
 
 from typing import Annotated, Any, Literal
@@ -42,7 +42,7 @@ OperationId = Annotated[str, Meta(min_length=1, max_length=MAX_OPERATION_ID_CHAR
 # Python's `$` also matches before a final newline; JSON Schema's does not. This means the same to both.
 _END = r"$(?!\n)"
 # "All file paths must" (Path Validation), for the JSON Schemas; what is wrong with a path is said better by
-# `workspace_paths`, so decoding leaves it to that.
+# `workspace.paths`, so decoding leaves it to that.
 _STEPS = rf"(?![A-Za-z]:)(?!/)(?!(?:[^\u0000\\]*/)?\.\.(?:/|{_END}))[^\u0000\\]+{_END}"
 Path = Annotated[
     str,
@@ -444,7 +444,7 @@ class ProcessLogs(Result, frozen=True, kw_only=True):
     text: str
     offset: int
     next_offset: int
-    # Bytes written so far; those before `kept_from` and beyond the spool's limit are gone.
+    # Bytes written so far; those beyond the spool's limit are gone.
     size: int
     running: bool
     exit_code: int | None = None

@@ -11,6 +11,7 @@ Draft 2020-12 with draft 7's spellings (`definitions`, arrays of `items`), OpenA
 """
 
 import json
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -119,7 +120,8 @@ class _Walk:
 
     def resolve(self, reference: Any) -> Any:
         """A `$ref` within this schema; anything else is not followed: nothing is fetched."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
+        # `#name` means an `$anchor`, which is not looked for.
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             return True
         self.spend_text(reference)
         found = self._root
@@ -189,7 +191,7 @@ def _is(value: Any, name: Any) -> bool:
 def _type(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
     names = rule if type(rule) is list else [rule]
     walk.spend(len(names))
-    if not any(_is(value, name) for name in names):
+    if names and not any(_is(value, name) for name in names):
         wanted = " or ".join(_ARTICLES[name] for name in names[:MAX_LISTED])
         walk.report(where, lambda: f"must be {wanted}, not {_shown(value)}")
 
@@ -286,6 +288,11 @@ def _prefix_items(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, A
             walk.judge(schema, each, f"{where}[{number}]")
 
 
+def _contains(walk: _Walk, rule: Any, value: Any, where: str, schema: dict[str, Any]) -> None:
+    if type(value) is list and schema.get("minContains") != 0 and not any(walk.fits(rule, each) for each in value):
+        walk.report(where, lambda: "has no item of the kind that it must contain")
+
+
 def _unique(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
     if rule is True and type(value) is list:
         walk.spend(len(value))
@@ -321,7 +328,7 @@ def _format(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -
 _Check = Callable[[_Walk, Any, Any, str, dict[str, Any]], None]
 
 
-def _sized(kind: type[list[Any]] | type[str], words: str, noun: str) -> _Check:
+def _sized(kind: type[dict[str, Any]] | type[list[Any]] | type[str], words: str, noun: str) -> _Check:
     holds = operator.ge if words == "at least" else operator.le
 
     def check(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
@@ -339,6 +346,20 @@ def _bounded(holds: Callable[[Any, Any], bool], words: str) -> _Check:
     return check
 
 
+def _multiple_of(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
+    if not (_is(value, "number") and _is(rule, "number")) or rule <= 0:
+        return
+    try:
+        # A float is seldom exact: 0.3 is a multiple of 0.1. Of a large one it is not known.
+        exact = type(value) is int and type(rule) is int
+        rest = value % rule if exact else math.remainder(value, rule)
+        tolerance = 0 if exact else 1e-9 * rule + 1e-15 * abs(value)
+    except (OverflowError, ValueError):
+        return
+    if abs(rest) > tolerance:
+        walk.report(where, lambda: f"must be a multiple of {_shown(rule)}, not {_shown(value)}")
+
+
 _CHECKS: Final[dict[str, _Check]] = {
     "$ref": _ref,
     "type": _type,
@@ -351,8 +372,11 @@ _CHECKS: Final[dict[str, _Check]] = {
     "required": _required,
     "additionalProperties": _additional,
     "propertyNames": _property_names,
+    "minProperties": _sized(dict, "at least", "properties"),
+    "maxProperties": _sized(dict, "at most", "properties"),
     "items": _items,
     "prefixItems": _prefix_items,
+    "contains": _contains,
     "uniqueItems": _unique,
     "minItems": _sized(list, "at least", "items"),
     "maxItems": _sized(list, "at most", "items"),
@@ -364,6 +388,7 @@ _CHECKS: Final[dict[str, _Check]] = {
     "maximum": _bounded(operator.le, "at most"),
     "exclusiveMinimum": _bounded(operator.gt, "more than"),
     "exclusiveMaximum": _bounded(operator.lt, "less than"),
+    "multipleOf": _multiple_of,
 }
 
 # Written piece by piece, so that of a large value no more is written than is shown.

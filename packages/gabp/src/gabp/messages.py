@@ -1,7 +1,7 @@
 """GABP 1.0 and 1.1 on the wire: what each method takes and answers.
 
 These Structs read what real peers send, so much is optional here that the published schemas require;
-`game_schemas` has those schemas, and strict sessions check them first. What we send fills everything they require.
+`gabp.schemas` has those schemas, and strict sessions check them first. What we send fills everything they require.
 """
 
 from typing import Any, Final, Literal
@@ -225,9 +225,6 @@ class ResourcesListResult(_Wire, frozen=True, kw_only=True):
 
 class ResourcesReadParams(_Wire, frozen=True, kw_only=True):
     uri: str
-
-
-ContentEncoding = Literal["utf-8", "base64", "ascii", "binary"]
 
 
 class ResourcesReadResult(_Wire, frozen=True, kw_only=True):

@@ -23,9 +23,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     for verb in (revoke, takeover):
         verb.add_argument("agent", metavar="HANDLE")
     agents.set_defaults(run=run_list)
-    for verb in (agents, listed, revoke, takeover):
-        add_state_dir(verb)
-        add_json(verb)
+    for parser in (agents, listed, revoke, takeover):
+        add_state_dir(parser, below=parser is not agents)
+        add_json(parser, below=parser is not agents)
 
 
 def run_list(args: argparse.Namespace) -> int:

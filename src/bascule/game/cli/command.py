@@ -60,7 +60,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             gabs_import.options(verb)
             continue
         _options(name, verb)
-        _common(verb)
+        _common(verb, below=True)
     games.set_defaults(run=list_games)
     _common(games)
 
@@ -97,9 +97,9 @@ def _where(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--strict", action="store_true", help="refuse what GABP's published schemas refuse")
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
-    add_state_dir(parser)
-    add_json(parser)
+def _common(parser: argparse.ArgumentParser, *, below: bool = False) -> None:
+    add_state_dir(parser, below=below)
+    add_json(parser, below=below)
 
 
 def _check_options(verb: argparse.ArgumentParser) -> None:

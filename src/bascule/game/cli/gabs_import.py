@@ -31,7 +31,7 @@ _RESERVED = ("GABP_", "GABS_", "BASCULE_", "BRIDGE_")
 def options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("file", metavar="FILE", nargs="?", default=DEFAULT_FILE, help=f"default: {DEFAULT_FILE}")
     verb.add_argument("--write", action="store_true", help="add them to games.toml; without it they are only shown")
-    add_json(verb)
+    add_json(verb, below=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -123,9 +123,6 @@ class Unlock(msgspec.Struct, frozen=True):
     def active(self, now: float) -> bool:
         return now < self.deadline
 
-    def seconds_left(self, now: float) -> float:
-        return max(0.0, self.deadline - now)
-
 
 class PassphraseThrottle:
     """Wrong passphrases, for the whole daemon: five are free, then pauses of 30 s doubling to 15 min."""

@@ -1,8 +1,8 @@
 """The policies that come with us: their names, and the rules on effects that are in each of them.
 
 Of all rules that match a call the strictest decides, and what no rule matches is denied. Each rule carries examples
-that a test proves. What else a preset says is declared by the bridges (`presets_broker`, `presets_workspace`,
-`presets_games`, `presets_desktop`); `bridge_list.presets_of` puts them together.
+that a test proves. What else a preset says is declared by the bridges (`Declared.rules`); `bridge_list.presets_of` puts
+them together.
 """
 
 from bascule.kernel.policy.decision import Decision

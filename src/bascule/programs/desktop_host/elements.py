@@ -66,15 +66,6 @@ class Tree(msgspec.Struct, kw_only=True):
     def by_key(self, key: Key) -> Element | None:
         return next((each for each in self.elements if each.key == key), None)
 
-    def index_path(self, element: Element) -> list[int]:
-        """Positions among siblings from the root: `[0, 2, 1]`."""
-        path: list[int] = []
-        at = self.elements.index(element)
-        while (parent := self.elements[at].parent) >= 0:
-            path.append(self.elements[parent].children.index(at))
-            at = parent
-        return path[::-1]
-
 
 def arrange(nodes: Iterable[tuple[Element, Key | None]], root: Key, *, max_depth: int, max_nodes: int) -> Tree:
     """Elements with their parents' keys, siblings in order, as a tree in document order from `root` down.

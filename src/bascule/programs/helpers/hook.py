@@ -37,9 +37,9 @@ INPUT_SECONDS = 5.0
 # A day of idling, a little less than the hook's own `timeout`, so that the client never has to kill it.
 BELL_TIMEOUT_SECONDS = 24 * 3600
 BELL_WAIT_MS = BELL_TIMEOUT_SECONDS * 1000 - 60_000
-# When a session starts its shim is still on the way, and may have to start the daemon first. At the end of a
+# When a session starts its stdio program is still on the way, and may have to start the daemon first. At the end of a
 # turn it is there or it is not.
-SHIM_SECONDS = {"SessionStart": 30.0, "Stop": 2.0}
+STDIO_SECONDS = {"SessionStart": 30.0, "Stop": 2.0}
 # The synchronous hooks of the same moment ring first.
 QUEUE_HEAD_START_SECONDS = 1.0
 QUEUE_SECONDS = 20
@@ -73,7 +73,7 @@ class Hook:
         return self.client_pid is not None and process_tree.is_one_shot(self.client, self.client_pid, self.processes)
 
     def agent(self, named: str | None, door: Door) -> tuple[str, str] | None:
-        """Handle and token: `--agent`, the shim of this session, `BRIDGE_AGENT_ID`, the one agent of this place."""
+        """Handle and token: `--agent`, this session's stdio program, `BRIDGE_AGENT_ID`, the one agent of this place."""
         if named:
             return named, choice.token_of(door, named)
         session = self.payload.get("session_id")
@@ -267,8 +267,8 @@ def _nothing(hook: Hook) -> int:
 
 
 def _patiently(hook: Hook, find: Callable[[], tuple[str, str] | None]) -> tuple[str, str] | None:
-    """The agent, as soon as its shim is there."""
-    deadline = time.monotonic() + SHIM_SECONDS[hook.event]
+    """The agent, as soon as its stdio program is there."""
+    deadline = time.monotonic() + STDIO_SECONDS[hook.event]
     pauses = Backoff()
     while True:
         try:

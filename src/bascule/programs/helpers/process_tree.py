@@ -1,9 +1,10 @@
 """Which agent a hook belongs to.
 
 A client (Claude Code, Codex) is the parent of both its hooks and its `bascule mcp`. The hook's client is its
-nearest ancestor that is not a shell; a shim registers its own process id. The agent is the online one whose shim
-descends from that client, the nearest first. Where the processes cannot be looked at, the working directory and
-the kind of client decide, and only if exactly one agent fits: a bell rung at the wrong agent is worse than none.
+nearest ancestor that is not a shell; the stdio program registers its own process id. The agent is the online one whose
+stdio program descends from that client, the nearest first. Where the processes cannot be looked at, the working
+directory and the kind of client decide, and only if exactly one agent fits: a bell rung at the wrong agent is worse
+than none.
 """
 
 from __future__ import annotations
@@ -125,11 +126,11 @@ def named_by(agents: Sequence[Agent], session: str | None) -> tuple[Agent | None
 def agent_of_session(
     agents: Sequence[Agent], client_pid: int | None, cwd: str | None, processes: Processes
 ) -> Agent | None:
-    """The agent whose shim is a descendant of the client, the nearest; of several as near, the one of `cwd`."""
+    """The agent whose stdio program descends from the client, the nearest; of several as near, the one of `cwd`."""
     nearest: list[Agent] = []
     best = MAX_ANCESTORS
     for agent in agents:
-        pid = _shim_pid(agent)
+        pid = _stdio_pid(agent)
         chain = processes.ancestors(pid) if pid and client_pid else []
         if client_pid not in chain or chain.index(client_pid) > best:
             continue
@@ -142,7 +143,7 @@ def agent_of_session(
 def agent_of_place(agents: Sequence[Agent], client: str, cwd: str | None, processes: Processes) -> Agent | None:
     """The one agent of this kind and directory, among those whose process cannot be looked at.
 
-    A shim that can be looked at and was not found by `agent_of_session` is somebody else's.
+    A stdio program that can be looked at and was not found by `agent_of_session` is somebody else's.
     """
     return _only(
         [
@@ -150,7 +151,7 @@ def agent_of_place(agents: Sequence[Agent], client: str, cwd: str | None, proces
             for agent in agents
             if _is_at(agent, cwd)
             and str(agent.get("type", "")).lower().startswith(client)
-            and not processes.ancestors(_shim_pid(agent) or 0)
+            and not processes.ancestors(_stdio_pid(agent) or 0)
         ]
     )
 
@@ -159,7 +160,7 @@ def _client_session(agent: Agent) -> Any:
     return (agent.get("metadata") or {}).get("clientSession")
 
 
-def _shim_pid(agent: Agent) -> int | None:
+def _stdio_pid(agent: Agent) -> int | None:
     pid = (agent.get("metadata") or {}).get("pid")
     return pid if isinstance(pid, int) and not isinstance(pid, bool) and pid > 1 else None
 

@@ -1,4 +1,4 @@
-"""Starts the daemon when none runs; of several shims that find none, one does it."""
+"""Starts the daemon when none runs; of several stdio programs that find none, one does it."""
 
 from __future__ import annotations
 

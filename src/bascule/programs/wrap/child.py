@@ -30,7 +30,6 @@ _DEFAULT_AGAIN = (
     *(signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD),
     *(signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXFSZ),
 )
-_CONTROL_CHARACTERS = 6
 _LOCAL, _OUT, _IN = 3, 1, 0
 
 

@@ -176,7 +176,7 @@ async def _environment(options: argparse.Namespace, post: BrokerLink, state: str
     for name in ("BRIDGE_AGENT_TOKEN", "BRIDGE_TICKET", "BRIDGE_BROKER_URL"):
         environment.pop(name, None)
     environment["BRIDGE_AGENT_ID"] = post.handle
-    # Two processes share the handle: the shim that the program may start is not a namesake.
+    # Two processes share the handle: the stdio program that the program may start is not a namesake.
     environment["BRIDGE_WRAPPED"] = post.handle
     if options.state_dir:
         environment["BASCULE_STATE_DIR"] = state

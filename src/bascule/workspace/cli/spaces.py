@@ -40,7 +40,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             verb.add_argument("--name", help="what to call it (default: the directory's name)")
         elif name == "close":
             verb.add_argument("space", metavar="DIR|NAME|ID", nargs="?")
-        _common(verb)
+        _common(verb, below=True)
     spaces.set_defaults(run=list_spaces)
     _common(spaces)
     _add_runs(commands)
@@ -68,8 +68,8 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
             verb.add_argument("run_id", metavar="RUN", help="its id, or `last`")
         if name == "undo":
             verb.add_argument("--dry-run", action="store_true", help="only show what would change")
-        add_space(verb)
-        _common(verb)
+        add_space(verb, below=True)
+        _common(verb, below=True)
     runs.set_defaults(run=list_runs, n=DEFAULT_RUNS, all=False)
     add_space(runs)
     _common(runs)
@@ -90,14 +90,14 @@ def _add_processes(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         if name == "logs":
             verb.add_argument("-f", "--follow", action="store_true", help="go on until the command ends")
             verb.add_argument("--stderr", action="store_true", help="its stderr (default: stdout)")
-        _common(verb)
+        _common(verb, below=True)
     processes.set_defaults(run=list_processes)
     _common(processes)
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
-    add_state_dir(parser)
-    add_json(parser)
+def _common(parser: argparse.ArgumentParser, *, below: bool = False) -> None:
+    add_state_dir(parser, below=below)
+    add_json(parser, below=below)
 
 
 # -- spaces --

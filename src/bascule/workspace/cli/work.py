@@ -63,8 +63,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         add_json(parser)
 
 
-def add_space(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--space", metavar="DIR|NAME|ID", help="the space (default: the current directory)")
+def add_space(parser: argparse.ArgumentParser, *, below: bool = False) -> None:
+    parser.add_argument(
+        "--space",
+        metavar="DIR|NAME|ID",
+        default=argparse.SUPPRESS if below else None,
+        help="the space (default: the current directory)",
+    )
 
 
 def find_space(client: SyncClient, wanted: str | None) -> SyncSpace:

@@ -21,6 +21,8 @@ from bascule.kernel.policy.shell.text import (
 )
 
 _META = frozenset(" \t\n;&|<>()")
+# What makes another thing of the word before it.
+_JOINS = frozenset("<>(")
 _PLAIN = re.compile(r"[^ \t\n;&|<>()\\'\"$`]+")
 _PLAIN_IN_QUOTES = re.compile(r'[^"\\$`]+')
 _PLAIN_IN_BODY = re.compile(r"[^\\$`]+")
@@ -106,7 +108,7 @@ class Lexer(ABC):
         start = self.at
         parts: list[Part] = []
         differs = False
-        while character := self.peek():
+        while character := self._within_word(start):
             if character in "<>" and self.text.startswith("(", self.at + 1):
                 parts.append(self._process_substitution())
             elif character in _META:
@@ -119,10 +121,23 @@ class Lexer(ABC):
                 # A translated string in bash, a dollar and a string in dash.
                 self.at += 1
             else:
-                parts.extend(self._piece(character))
+                for part in self._piece(character):
+                    _add(parts, part)
         if self.at == start:
             return None
         return Word(tuple(parts), self.text[start : self.at], start if self.whole else -1, differs)
+
+    def _within_word(self, start: int) -> str:
+        """The next character of the word that began at `start`.
+
+        Shells join lines before they look for descriptors, which are looked for here in the text as it stands: `2\\`
+        and `>&1 su` on the next line is a redirection and a program, not the program `2`.
+        """
+        before = self.at
+        character = self.peek()
+        if start < before < self.at and character in _JOINS:
+            raise Unreadable("a line continuation between a word and a redirection or parenthesis")
+        return character
 
     def _piece(self, character: str) -> list[Part]:
         match character:
@@ -227,6 +242,9 @@ class Lexer(ABC):
             return Part("dynamic", self.text[start : self.at], quoted)
         if character == "[" and not quoted:
             raise Unreadable("$[...], arithmetic to bash and text to sh")
+        if character and character in "'\"" and not quoted:
+            # Shells join the lines first: to bash this is $"..." or $'...', whose dollar goes.
+            raise Unreadable("a line continuation between $ and a quote")
         return Part("fixed", "$", quoted=True)
 
     def _substitution(self, start: int, *, quoted: bool) -> Part:
@@ -383,3 +401,12 @@ def _found_program(commands: list[RawCommand]) -> Part | None:
     if set(bare[:-1]) in _FINDERS and bare[-1] is not None and not bare[-1].startswith("-"):
         return Part("fixed", bare[-1], quoted=True)
     return None
+
+
+def _add(parts: list[Part], part: Part) -> None:
+    """Two plain parts in a row are one that a line continuation had split: `x` and `+=1` is an assignment."""
+    last = parts[-1] if parts else None
+    if last is not None and last.kind == part.kind == "fixed" and not last.quoted and not part.quoted:
+        parts[-1] = Part("fixed", last.text + part.text)
+    else:
+        parts.append(part)
