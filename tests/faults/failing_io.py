@@ -137,9 +137,6 @@ def main() -> None:
         acknowledge_anyway()
     if options.get("fold"):
         sqlite.WAL_CHECKPOINT_PAGES = 2
-        # Every third or fourth batch, and of more than one piece.
-        sqlite.FOLD_BYTES = 4_000
-        sqlite.FOLD_PIECE_BYTES = 1_000
     fault = Fault(options["call"], sticky=options.get("sticky", False))
     lives = []
     with tempfile.TemporaryDirectory() as folder:

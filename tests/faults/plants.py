@@ -9,7 +9,6 @@ import msgspec
 from bascule.broker import state, tickets
 from bascule.broker.records import Ticket
 from bascule.kernel.journal import Journal
-from bascule.stores import entries
 from bascule.stores.sqlite import SqliteStore
 
 
@@ -35,24 +34,24 @@ def hand_over_before_it_is_durable() -> None:
         return sent
 
     tickets.Tickets.send = send
-    put_blob = SqliteStore._put_blob
+    put_rows = SqliteStore._put_rows
 
-    def put_slowly(self: SqliteStore, blob: bytes) -> None:
+    def put_rows_slowly(self: SqliteStore, batch: Any) -> None:
         # As a disk does: or else the receiver has no time to be told before the daemon is killed.
-        put_blob(self, blob)
+        put_rows(self, batch)
         time.sleep(0.01)
 
-    SqliteStore._put_blob = put_slowly
+    SqliteStore._put_rows = put_rows_slowly
 
 
 def forget_acknowledgements() -> None:
-    before = SqliteStore._blob
+    before = SqliteStore._put_rows
 
-    def blob(self: SqliteStore, batch: Any) -> bytes:
+    def put_rows(self: SqliteStore, batch: Any) -> None:
         kept = [each for each in batch.changes if not (isinstance(each[2], Ticket) and each[2].status == "delivered")]
-        return before(self, msgspec.structs.replace(batch, changes=kept))
+        before(self, msgspec.structs.replace(batch, changes=kept))
 
-    SqliteStore._blob = blob
+    SqliteStore._put_rows = put_rows
 
 
 def keep_only_the_newest_reply() -> None:
@@ -72,42 +71,13 @@ def take_a_retry_for_new_words() -> None:
 
 
 def leave_out_a_record() -> None:
-    before = SqliteStore._blob
+    before = SqliteStore._put_ledger
 
-    def blob(self: SqliteStore, batch: Any) -> bytes:
+    def put_ledger(self: SqliteStore, batch: Any) -> None:
         kept = [row for row in batch.ledger if row.seq % 10]
-        return before(self, msgspec.structs.replace(batch, ledger=kept))
+        before(self, msgspec.structs.replace(batch, ledger=kept))
 
-    SqliteStore._blob = blob
-
-
-def fold_and_forget_a_piece() -> None:
-    """Tickets leave the journal before they are in their table."""
-    before = SqliteStore._put_rows
-
-    def put_rows(self: SqliteStore, piece: Any) -> None:
-        kept = [each._replace(changes=[row for row in each.changes if row[0] != "tickets"]) for each in piece]
-        before(self, kept)
-
-    SqliteStore._put_rows = put_rows
-
-
-def leave_the_journal_unread() -> None:
-    """A start loads the tables without what the last life had not folded."""
-
-    before = entries.decode
-
-    def decode(blob: bytes) -> entries.Entry:
-        return before(blob)._replace(changes=[])
-
-    replay = SqliteStore._replay
-
-    def replay_nothing(self: SqliteStore) -> None:
-        entries.decode = decode
-        replay(self)
-        entries.decode = before
-
-    SqliteStore._replay = replay_nothing
+    SqliteStore._put_ledger = put_ledger
 
 
 def record_another_story() -> None:
@@ -131,8 +101,6 @@ PLANTS = {
         keep_only_the_newest_reply,
         take_a_retry_for_new_words,
         leave_out_a_record,
-        fold_and_forget_a_piece,
-        leave_the_journal_unread,
         record_another_story,
     )
 }

@@ -30,13 +30,8 @@ PASSES = 25 if LONG else 1
 MOMENTS = 300 if LONG else 3
 # Beyond this many passings of one point a crash finds nothing new; it only takes longer to get there.
 DEEPEST = 60 if LONG else 5
-# So often that work of a fraction of a second meets anchors, folds and checkpoints, too.
-CONSTANTS = {
-    "bascule.kernel.journal.ANCHOR_EVERY": 7,
-    "bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 8,
-    "bascule.stores.sqlite.FOLD_BYTES": 8_000,
-    "bascule.stores.sqlite.FOLD_PIECE_BYTES": 3_000,
-}
+# So often that work of a fraction of a second meets anchors and checkpoints, too.
+CONSTANTS = {"bascule.kernel.journal.ANCHOR_EVERY": 7, "bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 8}
 # The two secrets of a new state directory are written in the same way as tokens, and first.
 SECRETS = 2
 SHORT_TTL_MS = 100
@@ -242,14 +237,12 @@ def test_an_unarmed_daemon_knows_nothing_of_failpoints():
 
 # What is wrong with the daemon, where it is killed, and the word the checker has for it.
 BLIND = [
-    ("answer_before_it_is_durable", "store.write:before@12", "send"),
+    ("answer_before_it_is_durable", "store.rows:before@12", "send"),
     ("hand_over_before_it_is_durable", "store.commit:before@25", "handed"),
     ("forget_acknowledgements", "store.commit:after@40", "inbox"),
     ("keep_only_the_newest_reply", "store.commit:after@60", "reply"),
     ("take_a_retry_for_new_words", "ticket.replied:after@3", "again"),
     ("leave_out_a_record", "store.commit:after@30", "ledger"),
-    ("fold_and_forget_a_piece", "fold.commit:after@4", "inbox"),
-    ("leave_the_journal_unread", "store.commit:after@30", "inbox"),
     ("record_another_story", "store.commit:after@30", "record"),
 ]
 # A planted bug shows only when the crash finds somebody in the middle of the right thing.

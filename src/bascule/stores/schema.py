@@ -25,7 +25,7 @@ _TABLES_4 = ("desktop", "desktop_apps")
 # What the versions make.
 TABLES = _TABLES_1 + _TABLES_2 + _TABLES_3 + _TABLES_4
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 4
 # Older copies than these were made by versions nobody goes back to.
 KEEP_BACKUPS = 3
 
@@ -45,8 +45,6 @@ _VERSION_1 = (
 _VERSION_2 = tuple(map(_table, _TABLES_2))
 _VERSION_3 = tuple(map(_table, _TABLES_3))
 _VERSION_4 = tuple(map(_table, _TABLES_4))
-# Batches that are not yet in the tables: a version of before would not see them.
-_VERSION_5 = ("CREATE TABLE journal (number INTEGER PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL)",)
 
 
 def _add_version_2(connection: sqlite3.Connection) -> None:
@@ -64,14 +62,9 @@ def _add_version_4(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def _add_version_5(connection: sqlite3.Connection) -> None:
-    for statement in _VERSION_5:
-        connection.execute(statement)
-
-
 Migration = Callable[[sqlite3.Connection], None]
 # From version N to N + 1. A migration never changes a row it does not have to, and is never edited once released.
-MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2, 2: _add_version_3, 3: _add_version_4, 4: _add_version_5}
+MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2, 2: _add_version_3, 3: _add_version_4}
 
 
 def check_schema(connection: sqlite3.Connection, declared: Collection[str]) -> str | None:
@@ -81,7 +74,7 @@ def check_schema(connection: sqlite3.Connection, declared: Collection[str]) -> s
     where a table is there that nobody knows.
     """
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    versioned = {*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4, *_VERSION_5}
+    versioned = {*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4}
     wanted = {_table(name) for name in declared} - versioned
     beside = found - versioned - wanted
     missing = wanted - found

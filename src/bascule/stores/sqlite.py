@@ -1,8 +1,5 @@
 """One SQLite file, one connection, one writer thread.
 
-A commit is one row of the journal table (`entries`): the whole batch as one blob. The same thread folds these rows into
-the tables later, in pieces, each in one transaction with their removal from the journal; a start folds what is left.
-
 WAL with `synchronous=FULL`: an acknowledged commit survives a power cut. The standard library's SQLite
 may be inside the range of the WAL-reset bug (3.7.0 to 3.51.2), which needs two connections that write or
 checkpoint at once: there is only this one, it belongs to the writer thread, and reads of the ledger run
@@ -15,49 +12,26 @@ import os
 import re
 import sqlite3
 import threading
-import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bascule.foundation.paths import sync_dir
 from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
-from bascule.stores import entries, wal
-from bascule.stores.schema import TABLES, StoreUnusable, check_schema, copy_aside, prepare
-from bascule.stores.sqlite_ledger import SqliteLedger
+from bascule.stores import wal
+from bascule.stores.schema import SCHEMA_VERSION, TABLES, StoreUnusable, check_schema, copy_aside, prepare
 from gabp import codec
 
 T = TypeVar("T")
 
-
-class _Unfolded(NamedTuple):
-    """A row of the journal that is not in the tables yet."""
-
-    number: int
-    size: int
-    # When it was written, by the monotonic clock.
-    at: float
-    ledger: list[LedgerRow]
-    forget_before: int
-
-
 _SYNCHRONOUS = {"fsync": "FULL", "relaxed": "NORMAL"}
 # 4 KiB pages; a WAL of about 16 MB before it is folded back keeps both reads and restarts quick.
 WAL_CHECKPOINT_PAGES = 4_000
-# Rows of the journal keep what the tables no longer have, and so does the write-ahead log after them: typed texts,
-# expired messages. No row stays longer than this; after so long without a write all of them are folded and the log is
-# cut to nothing; under load it overwrites itself.
+# Overwritten rows are gone from the file, and still in the log that overwrote them: typed texts, expired messages.
+# After so long without a write the log is folded back and blanked; under load it overwrites itself.
 FOLD_AFTER_SECONDS = 5.0
-# Some thousand asks: most bursts end before, and are folded when nobody waits. A start after a crash folds it in 0.2 s.
-FOLD_BYTES = 8 * 1024 * 1024
-# Folded by one transaction in about 6 ms, for which the next batch may have to wait; smaller pieces write pages of the
-# tables more often.
-FOLD_PIECE_BYTES = 512 * 1024
-# A journal that cannot be folded must not grow for ever: from here on batches are refused, and say why.
-MAX_JOURNAL_BYTES = 64 * 1024 * 1024
 # A flipped bit in the file's structure can hide rows that are whole in themselves, so the file is walked at every
 # start; larger ones, at more than a second, only after an unclean stop.
 CHECK_ALWAYS_BYTES = 256 * 1024 * 1024
@@ -82,17 +56,9 @@ class SqliteStore:
         self.durability = durability
         self._path = path
         self._fold_after = FOLD_AFTER_SECONDS if fold_after is None else fold_after
-        # Rows of the journal that are not in the tables, oldest first, and what they take.
-        self._unfolded: deque[_Unfolded] = deque()
-        self._unfolded_bytes = 0
-        # The newest row of the journal, and the newest record: each number is written once.
-        self._number = 0
-        self._last_record = 0
-        self._fold_fault: sqlite3.Error | None = None
-        # Changes that a start could not fold: (table, key) to body, or to None when it is deleted.
-        self._unloaded: dict[tuple[str, str], bytes | None] = {}
-        # Something is in the write-ahead log.
-        self._logged = False
+        # Something was written since the log was last folded.
+        self._unfolded = False
+        self._log = wal.Log(path + "-wal")
         self._prepare_file()
         # Before SQLite sees it: closing the database would delete a log that it could not read to the end.
         self.broken_end = self._look_at_wal()
@@ -155,24 +121,6 @@ class SqliteStore:
         wrong = check_schema(self._connection, self._tables)
         if wrong is not None:
             raise self._damaged(wrong)
-        try:
-            self._replay()
-        except entries.Damaged as error:
-            raise self._damaged(str(error)) from error
-
-    def _replay(self) -> None:
-        """What the last life did not fold: before anything is loaded, the tables have all of it."""
-        folded, found = entries.sizes(self._connection)
-        self._number = folded
-        piece = entries.read(self._connection, folded + 1, folded + len(found))
-        for (number, size), entry in zip(found, piece, strict=True):
-            self._remember(_Unfolded(number, size, 0.0, entry.ledger, entry.forget_before))
-        while self._unfolded and self._try_to_fold():
-            pass
-        if self._unfolded:
-            # A full disk: what cannot be folded now is read from the journal, and folded when there is room.
-            self._unloaded = _last_of_each(piece[-len(self._unfolded) :])
-        self._last_record = self._ledger().bounds()[1]
 
     # -- before start --
 
@@ -207,11 +155,7 @@ class SqliteStore:
             # change a value's type, too.
             if type(key) is not str or type(body) is not bytes or crc32(body, crc32(key.encode())) != crc:
                 raise self._damaged(f"{table} row {key!r} does not match its checksum")
-            if (table, key) not in self._unloaded:
-                yield key, decode(body)
-        for (owner, key), body in self._unloaded.items():
-            if owner == table and body is not None:
-                yield key, decode(body)
+            yield key, decode(body)
 
     def ledger_head(self) -> LedgerRow | None:
         rows = self._read(lambda ledger: ledger.newest(1, None))
@@ -219,18 +163,11 @@ class SqliteStore:
 
     def _read(self, job: Callable[[LedgerReader], T]) -> T:
         try:
-            return job(self._ledger())
+            return job(_SqliteLedger(self._connection))
         except sqlite3.DatabaseError as error:
             raise self._damaged(f"ledger: {error}") from error
 
-    def _ledger(self) -> SqliteLedger:
-        recent = [row for each in self._unfolded for row in each.ledger]
-        forget_before = max((each.forget_before for each in self._unfolded), default=0)
-        return SqliteLedger(self._connection, recent, forget_before)
-
     def start(self, done: Callable[[BaseException | None], None]) -> None:
-        # Everything is loaded.
-        self._unloaded = {}
         self._loop = asyncio.get_running_loop()
         self._done = done
         self._thread = threading.Thread(target=self._work, name="bascule-store", daemon=True)
@@ -246,7 +183,6 @@ class SqliteStore:
         return self._on_writer(lambda: self._read(job))
 
     def back_up(self) -> "Future[str]":
-        """What the journal still holds is in the copy, too: it is folded where the copy is opened."""
         return self._on_writer(lambda: copy_aside(self._connection, self._path, "copy"))
 
     def _on_writer(self, job: Callable[[], T]) -> "Future[T]":
@@ -281,7 +217,6 @@ class SqliteStore:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
-            self._fold_all()
         self._connection.close()
 
     # -- on the writer thread --
@@ -289,73 +224,32 @@ class SqliteStore:
     def _work(self) -> None:
         while True:
             try:
-                job = self._jobs.get(timeout=self._fold_after if self._logged or self._unfolded else None)
+                job = self._jobs.get(timeout=self._fold_after if self._unfolded else None)
             except Empty:
-                self._rest()
+                self._fold()
                 continue
             if job is None:
                 return
             job()
-            if self._is_fold_due():
-                self._try_to_fold()
 
-    def _rest(self) -> None:
-        """Nobody waits: everything into the tables, and nothing in the write-ahead log."""
-        self._fold_all()
-        if self._jobs.empty():
-            self._cut_log()
+    def _fold(self) -> None:
+        """Everything into the database file, and nothing of it left in the log.
 
-    def _cut_log(self) -> None:
-        self._logged = False
+        The log keeps its length, for one that was cut grows again: each commit would have to sync the new length, too.
+        """
+        self._unfolded = False
         # A disk without room, or one that fails: the log stays as it is, and the next write says so.
-        with contextlib.suppress(sqlite3.DatabaseError):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with contextlib.suppress(sqlite3.DatabaseError, OSError):
+            busy, pages, folded = self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+            if busy or pages != folded:
+                return
+            known = self._log.is_known()
+            self._begin_round()
+            self._log.blank(pages if known else None, keep=WAL_CHECKPOINT_PAGES)
 
-    def _fold_all(self) -> None:
-        while self._unfolded and self._jobs.empty() and self._try_to_fold():
-            pass
-
-    def _is_fold_due(self) -> bool:
-        if not self._unfolded:
-            return False
-        return self._unfolded_bytes >= FOLD_BYTES or time.monotonic() - self._unfolded[0].at >= self._fold_after
-
-    def _try_to_fold(self) -> bool:
-        """One piece. What cannot be folded stays in the journal, where it is as durable as in the tables."""
-        try:
-            self._fold_piece()
-        except sqlite3.Error as error:
-            self._fold_fault = error
-            return False
-        self._fold_fault = None
-        return True
-
-    def _fold_piece(self) -> None:
-        """The oldest rows of the journal into the tables."""
-        count = size = 0
-        for each in self._unfolded:
-            count += 1
-            size += each.size
-            if size >= FOLD_PIECE_BYTES:
-                break
-        first, last = self._unfolded[0].number, self._unfolded[count - 1].number
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            piece = entries.read(self._connection, first, last)
-            self._put_rows(piece)
-            self._put_ledger(piece)
-            entries.cut(self._connection, last)
-            self._commit_fold()
-        except BaseException:
-            self._roll_back()
-            raise
-        for _ in range(count):
-            self._unfolded_bytes -= self._unfolded.popleft().size
-
-    def _remember(self, row: _Unfolded) -> None:
-        self._number = row.number
-        self._unfolded.append(row)
-        self._unfolded_bytes += row.size
+    def _begin_round(self) -> None:
+        """A commit that changes nothing, over the first page of the log: no page behind it counts any more."""
+        self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _write(self, batch: Batch) -> None:
         error: BaseException | None = None
@@ -372,57 +266,35 @@ class SqliteStore:
             return
 
     def _transact(self, batch: Batch) -> None:
-        blob = self._blob(batch)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._put_blob(blob)
+            self._put_rows(batch)
+            self._put_ledger(batch)
             self._commit()
         except BaseException:
-            self._roll_back()
+            # Its pages may lie behind the end of the log.
+            self._log.forget()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._remember(_Unfolded(self._number + 1, len(blob), time.monotonic(), batch.ledger, batch.forget_before))
-        if batch.ledger:
-            self._last_record = batch.ledger[-1].seq
 
-    def _blob(self, batch: Batch) -> bytes:
-        """What could not be folded is refused here, before anybody relies on it."""
-        if self._unfolded_bytes >= MAX_JOURNAL_BYTES and self._fold_fault is not None:
-            raise self._fold_fault
-        for table in {change[0] for change in batch.changes}:
-            self._known(table)
-        if batch.ledger and batch.ledger[0].seq <= self._last_record:
-            raise sqlite3.IntegrityError(f"record {batch.ledger[0].seq} is there already: numbers are UNIQUE")
-        return entries.encode(batch)
-
-    def _put_blob(self, blob: bytes) -> None:
-        entries.append(self._connection, self._number + 1, blob)
-
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-
-    def _put_rows(self, piece: list[entries.Entry]) -> None:
+    def _put_rows(self, batch: Batch) -> None:
         # Later changes of the same row win; only the last is written.
-        rows = _last_of_each(piece)
+        rows: dict[tuple[str, str], Any] = {(table, key): value for table, key, value in batch.changes}
         puts: dict[str, list[tuple[Any, ...]]] = {}
-        gone: dict[str, list[tuple[str]]] = {}
-        # By key, as they lie in the file.
-        for (table, key), body in sorted(rows.items()):
-            if body is None:
-                gone.setdefault(table, []).append((key,))
+        for (table, key), value in rows.items():
+            if value is None:
+                self._connection.execute(f"DELETE FROM {self._known(table)} WHERE key = ?", (key,))  # noqa: S608 - table names are ours
             else:
+                body = codec.encode(value)
                 puts.setdefault(table, []).append((key, body, _checksum(key, body)))
-        for table, keys in gone.items():
-            self._connection.executemany(f"DELETE FROM {self._known(table)} WHERE key = ?", keys)  # noqa: S608 - table names are ours
         for table, values in puts.items():
-            self._put_many(self._known(table), values)
+            self._put_many(table, values)
 
-    def _put_ledger(self, piece: list[entries.Entry]) -> None:
-        forget_before = max(entry.forget_before for entry in piece)
-        rows = [(row.seq, row.hash, row.body) for entry in piece for row in entry.ledger]
-        self._put_many("ledger", rows)
-        if forget_before:
-            self._connection.execute("DELETE FROM ledger WHERE seq < ?", (forget_before,))
+    def _put_ledger(self, batch: Batch) -> None:
+        self._put_many("ledger", [(row.seq, row.hash, row.body) for row in batch.ledger])
+        if batch.forget_before:
+            self._connection.execute("DELETE FROM ledger WHERE seq < ?", (batch.forget_before,))
 
     def _put_many(self, table: str, rows: list[tuple[Any, ...]]) -> None:
         """Few statements: each one gives the interpreter away and has to wait for the busy loop to get it back."""
@@ -437,15 +309,34 @@ class SqliteStore:
     def _commit(self) -> None:
         """The fsync is in here; now and then the WAL is folded back, too."""
         self._connection.execute("COMMIT")
-        self._logged = True
-
-    def _commit_fold(self) -> None:
-        self._connection.execute("COMMIT")
-        self._logged = True
+        self._unfolded = True
 
 
-def _last_of_each(piece: list[entries.Entry]) -> dict[tuple[str, str], bytes | None]:
-    return {(table, key): body for entry in piece for table, key, body in entry.changes}
+class _SqliteLedger:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def newest(self, limit: int, before: int | None) -> list[LedgerRow]:
+        query = "SELECT seq, hash, body FROM ledger WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+        return self._rows(query, before if before is not None else 2**63 - 1, limit)
+
+    def span(self, first: int, limit: int) -> list[LedgerRow]:
+        return self._rows("SELECT seq, hash, body FROM ledger WHERE seq >= ? ORDER BY seq LIMIT ?", first, limit)
+
+    def bounds(self) -> tuple[int, int]:
+        first, last = self._connection.execute("SELECT min(seq), max(seq) FROM ledger").fetchone()
+        return (first or 0, last or 0)
+
+    def base(self) -> bytes | None:
+        return None
+
+    def _rows(self, query: str, *values: int) -> list[LedgerRow]:
+        rows = [LedgerRow(seq, hash_, body) for seq, hash_, body in self._connection.execute(query, values)]
+        for row in rows:
+            # A flipped bit may change a value's type, too.
+            if type(row.hash) is not bytes or type(row.body) is not bytes:
+                raise sqlite3.DatabaseError(f"record {row.seq} cannot be read")
+        return rows
 
 
 def _hint(error: Exception) -> str:
