@@ -10,6 +10,8 @@ import pytest
 from living import Living, forked, run_command
 from wires import LinkWire
 
+from bascule.daemon import restoring
+
 # However long a command takes to start, what was written is in the write-ahead log alone.
 NO_REST = {"bascule.stores.sqlite.FOLD_AFTER_SECONDS": 3_600.0}
 
@@ -126,6 +128,72 @@ def test_a_backup_replaces_no_file(running, state, copy):
     done = forked("backup", copy, "--state-dir", state)
     assert (done.code != 0, "exists already" in done.output) == (True, True)
     assert Path(copy).read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["nowhere/copy.db", "dangling"], ids=["no directory", "a link"])
+def test_a_backup_goes_to_a_new_file_or_nowhere(running, state, tmp_path, place):
+    os.symlink(tmp_path / "elsewhere", tmp_path / "dangling")
+    before = sorted(os.listdir(tmp_path))
+    done = forked("backup", os.fspath(tmp_path / place), "--state-dir", state)
+    assert done.code != 0
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_where_no_daemon_ever_ran_there_is_nothing_to_copy(tmp_path, copy):
+    state = os.fspath(tmp_path / "never")
+    done = forked("backup", copy, "--state-dir", state)
+    assert (done.code != 0, "there is no database" in done.output) == (True, True), done.output
+    assert not os.path.exists(state)
+    assert not os.path.exists(copy)
+
+
+def test_a_daemon_that_keeps_nothing_on_disk_says_so(state, copy):
+    with Living(state, port=0, durability="memory"):
+        done = forked("backup", copy, "--state-dir", state)
+    assert (done.code != 0, "durability memory" in done.output) == (True, True), done.output
+    assert not os.path.exists(copy)
+
+
+def test_what_killed_commands_left_is_gone_at_the_next_start(running, state):
+    running.stop()
+    left = [os.path.join(state, name) for name in ("bascule.db.restoring", "backups/bascule-copy-1.db")]
+    kept = os.path.join(state, "backups", "bascule-schema3-1.db")
+    for path in (*left, kept):
+        Path(path).write_bytes(b"what agents wrote")
+        os.chmod(path, 0o600)
+    with Living(state, port=0):
+        assert [path for path in left if os.path.exists(path)] == []
+        assert os.path.exists(kept)
+
+
+# Each before or after it ran; the one coroutine among them before.
+STEPS = [(name, side) for name in ("_copy", "_check", "_put_in_place", "_keep") for side in ("before", "after")]
+
+
+@pytest.mark.parametrize("where", [*STEPS, ("_record", "before")], ids=" ".join)
+def test_a_restore_that_ends_at_any_step_leaves_a_whole_database(running, state, copy, monkeypatch, where):
+    running.stop()
+    step, side = where
+    function = getattr(restoring, step)
+
+    def dies(*args):
+        if side == "after":
+            function(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, step, dies)
+        # As a kill does: nothing is cleaned up.
+        patch.setattr(restoring, "remove_copies", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            restoring.restore(state, copy)
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == (FIRST if where == ("_put_in_place", "after") else FIRST | {"t3", "t4"})
+        daemon.stop()
+    restoring.restore(state, copy)
+    assert verified(state) == []
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == FIRST
 
 
 DAMAGE = {

@@ -90,7 +90,7 @@ class GcResult(Result, frozen=True, kw_only=True):
 
 
 class BackupResult(Result, frozen=True, kw_only=True):
-    # In the state directory; whoever asked for it moves it.
+    # In the state directory; the command that asked for it moves it away.
     path: str
     bytes: int
 

@@ -1,6 +1,7 @@
 """`bascule backup` and `bascule restore`: the database into one file, and back."""
 
 import argparse
+import contextlib
 import os
 import shutil
 
@@ -17,7 +18,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="copy the database into one file, while the daemon runs or not",
         description="Write agents, tickets, messages, approvals, runs and the ledger into FILE, as they are at one "
         "moment. FILE is made for you alone (mode 0600) and never overwritten: it holds what agents wrote, and what "
-        "expires later stays in it. Checkpoints of workspaces, token files, keys and settings are not in it.",
+        "expires later stays in it. Tokens, the passphrase and keys are not in it (only hashes of the first two), so "
+        "that FILE opens no door; nor are settings and the checkpoints of workspaces.",
         epilog="example: bascule backup ~/bascule-$(date +%F).db",
     )
     backup.add_argument("file", metavar="FILE", help="the file to make")
@@ -28,7 +30,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description="Check the copy first: its structure, the checksum of every row, every hash of the ledger. Then "
         "put it in the place of the database. What was there is kept in a directory named replaced-TIME beside it, "
         "with its anchors; the ledger of the copy gets a record of the restore. The copy itself is not changed. "
-        "A copy from the backups directory, or of an earlier version, can be restored too.",
+        "A copy from the backups directory, or of an earlier version, can be restored too. Agents, rules, policy and "
+        "passphrase are then those of the copy: revoke again what you revoked since. Tokens stay the files they are.",
         epilog="example: bascule down && bascule restore ~/bascule-2026-01-31.db && bascule up -d",
     )
     restore.add_argument("file", metavar="FILE", help="a file made by `bascule backup`")
@@ -48,7 +51,9 @@ def run_backup(args: argparse.Namespace) -> int:
     try:
         _copy_to(copy, target)
     finally:
-        os.unlink(copy)
+        # Gone already where a daemon was started meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(copy)
     show(f"wrote {target}, {os.stat(target).st_size} bytes; `bascule restore` puts it back")
     return 0
 

@@ -17,6 +17,7 @@ from bascule.kernel.call import LOCAL
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.ledger import Anchor, Segment, read_record
 from bascule.stores.anchor_file import AnchorFile
+from bascule.stores.schema import RESTORING, remove_copies
 from bascule.stores.sqlite import SqliteStore
 
 _CHUNK_BYTES = 1024 * 1024
@@ -40,25 +41,22 @@ class _NoAnchors:
 def restore(state_dir: str, source: str) -> Restored:
     check_places(state_dir)
     with hold_lock(state_dir):
-        candidate = paths.database_file(state_dir) + ".restoring"
+        database = paths.database_file(state_dir)
+        candidate = database + RESTORING
+        remove_copies(database)
         try:
             digest = _copy(source, candidate)
             _check(candidate, source)
             records, newest, anchor = asyncio.run(_record(candidate, digest))
             replaced = _put_in_place(state_dir, candidate, anchor)
         finally:
-            for suffix in ("", "-wal", "-shm"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(candidate + suffix)
+            remove_copies(database)
     return Restored(records, newest, replaced)
 
 
 def _copy(source: str, candidate: str) -> str:
-    """The SHA-256 of what was copied. A copy that another life left half made is replaced."""
+    """The SHA-256 of what was copied."""
     digest = hashlib.sha256()
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(candidate + suffix)
     descriptor = os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(source, "rb") as file, open(descriptor, "wb") as copy:
         while chunk := file.read(_CHUNK_BYTES):

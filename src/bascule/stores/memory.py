@@ -58,7 +58,7 @@ class MemoryStore:
         return future
 
     def back_up(self) -> "Future[str]":
-        """Asked for by nobody: there is nothing on disk."""
+        """Never called: `daemon.backup` refuses where nothing is on disk."""
         raise NotImplementedError
 
     def size_bytes(self) -> int:

@@ -21,7 +21,15 @@ from typing import Any, TypeVar
 from bascule.foundation.paths import sync_dir
 from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
 from bascule.stores import wal
-from bascule.stores.schema import SCHEMA_VERSION, TABLES, StoreUnusable, check_schema, copy_aside, prepare
+from bascule.stores.schema import (
+    PUT_BACK,
+    SCHEMA_VERSION,
+    TABLES,
+    StoreUnusable,
+    check_schema,
+    copy_out,
+    prepare,
+)
 from gabp import codec
 
 T = TypeVar("T")
@@ -96,7 +104,7 @@ class SqliteStore:
         raise StoreUnusable(
             f"{log} is damaged at byte {broken.offset}: {broken.pages} pages of what was stored last cannot be read",
             hint=f"copy both files away first; then `truncate -s {broken.offset} '{log}'` goes on without those pages, "
-            "or put back a copy from the backups directory beside it",
+            "or put back a copy with `bascule restore FILE`",
         )
 
     def _open(self, *, check: bool) -> None:
@@ -142,10 +150,7 @@ class SqliteStore:
                 continue
 
     def _damaged(self, what: str) -> StoreUnusable:
-        return StoreUnusable(
-            f"{self._path} is damaged: {what}",
-            hint="put back a copy from the backups directory beside it, or move it away to start empty",
-        )
+        return StoreUnusable(f"{self._path} is damaged: {what}", hint=PUT_BACK)
 
     def _load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         decode = codec.stored(type_)
@@ -183,7 +188,7 @@ class SqliteStore:
         return self._on_writer(lambda: self._read(job))
 
     def back_up(self) -> "Future[str]":
-        return self._on_writer(lambda: copy_aside(self._connection, self._path, "copy"))
+        return self._on_writer(lambda: copy_out(self._connection, self._path))
 
     def _on_writer(self, job: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
@@ -344,7 +349,7 @@ def _hint(error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", None)
     # The last byte is the kind, the rest says more.
     kind = code & 0xFF if isinstance(code, int) else None
-    return _HINTS.get(kind, "move it away to start empty, or put back a copy from the backups directory beside it")
+    return _HINTS.get(kind, PUT_BACK)
 
 
 _HINTS: dict[int | None, str] = {
