@@ -1,5 +1,7 @@
 """`bascule backup` and `bascule restore`, on a running and on a stopped daemon."""
 
+import argparse
+import errno
 import json
 import os
 import sqlite3
@@ -10,7 +12,9 @@ import pytest
 from living import Living, forked, run_command
 from wires import LinkWire
 
+from bascule.cli import backup
 from bascule.daemon import restoring
+from bascule.foundation.errors import StorageFull
 
 # However long a command takes to start, what was written is in the write-ahead log alone.
 NO_REST = {"bascule.stores.sqlite.FOLD_AFTER_SECONDS": 3_600.0}
@@ -128,6 +132,29 @@ def test_a_backup_replaces_no_file(running, state, copy):
     done = forked("backup", copy, "--state-dir", state)
     assert (done.code != 0, "exists already" in done.output) == (True, True)
     assert Path(copy).read_bytes() == before
+
+
+def test_a_disk_without_room_is_named_and_nothing_half_made_is_left(running, state, copy, tmp_path, monkeypatch):
+    running.stop()
+    target = os.fspath(tmp_path / "second.db")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backup.shutil, "copyfileobj", full)
+        with pytest.raises(StorageFull, match=r"second\.db cannot be written: No space left"):
+            backup.run_backup(argparse.Namespace(state_dir=state, file=target))
+    assert not os.path.exists(target)
+    assert os.listdir(os.path.join(state, "backups")) == []
+    before = sorted(os.listdir(state))
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, "_keep", full)
+        with pytest.raises(StorageFull, match="No space left on device; the database is as it was"):
+            backup.run_restore(argparse.Namespace(state_dir=state, file=copy))
+    assert sorted(os.listdir(state)) == before
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == FIRST | {"t3", "t4"}
 
 
 @pytest.mark.parametrize("place", ["nowhere/copy.db", "dangling"], ids=["no directory", "a link"])

@@ -25,7 +25,7 @@ from bascule.testing.failpoints import PLACES, POINTS, arm
 from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-# Each is a daemon that lives and dies, a second or more: with 25 of them the 68 points take less than an hour.
+# Each is a daemon that lives and dies, a second or more: with 25 of them the 80 points take less than an hour.
 PASSES = 25 if LONG else 1
 MOMENTS = 300 if LONG else 3
 # Beyond this many passings of one point a crash finds nothing new; it only takes longer to get there.

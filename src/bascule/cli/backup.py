@@ -8,7 +8,7 @@ import shutil
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_state_dir, ask, state_of
 from bascule.foundation import paths
-from bascule.foundation.errors import Conflict, InvalidRequest, NotFound
+from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, StorageFull
 from bascule.programs.helpers.terminal import show
 
 
@@ -50,6 +50,8 @@ def run_backup(args: argparse.Namespace) -> int:
     copy = ask(args, "daemon.backup")["path"] if running_pid(state) is not None else _copy_stopped(state)
     try:
         _copy_to(copy, target)
+    except OSError as error:
+        raise StorageFull(f"{target} cannot be written: {error.strerror}", hint="name another file") from error
     finally:
         # Gone already where a daemon was started meanwhile.
         with contextlib.suppress(FileNotFoundError):
@@ -101,7 +103,13 @@ def run_restore(args: argparse.Namespace) -> int:
         raise Conflict("a daemon runs on the database", hint="stop it first: bascule down")
     from bascule.daemon.restoring import restore
 
-    done = restore(state, source)
+    try:
+        done = restore(state, source)
+    except OSError as error:
+        raise StorageFull(
+            f"{error.filename or source} cannot be used: {error.strerror}; the database is as it was",
+            hint=f"restoring needs as much room as FILE has, in {state}",
+        ) from error
     show(f"restored {source}: {done.records} records, the newest of {done.newest}")
     if done.replaced:
         show(f"what was there is in {done.replaced}; delete it when you do not need it")

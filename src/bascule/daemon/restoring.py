@@ -107,6 +107,8 @@ async def _record(candidate: str, digest: str) -> tuple[int, str, Anchor]:
 def _put_in_place(state_dir: str, candidate: str, anchor: Anchor) -> str | None:
     """At each moment there is a whole database under its name: the old one, then the new one."""
     database = paths.database_file(state_dir)
+    # All that takes room comes first.
+    AnchorFile(candidate + "-anchors").append(anchor)
     replaced = None
     if os.path.exists(database):
         # What lies in its write-ahead log belongs into it; a database that cannot be opened is kept as it is.
@@ -116,10 +118,8 @@ def _put_in_place(state_dir: str, candidate: str, anchor: Anchor) -> str | None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(database + "-wal")
     os.replace(candidate, database)
+    os.replace(candidate + "-anchors", paths.anchors_file(state_dir))
     paths.sync_dir(state_dir)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(paths.anchors_file(state_dir))
-    AnchorFile(paths.anchors_file(state_dir)).append(anchor)
     return replaced
 
 

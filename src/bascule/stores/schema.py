@@ -163,7 +163,7 @@ def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
 def remove_copies(path: str) -> None:
     """Copies whose `bascule backup` or `bascule restore` was killed."""
     directory = os.path.join(os.path.dirname(path), "backups")
-    left = [path + RESTORING + suffix for suffix in ("", "-wal", "-shm")]
+    left = [path + RESTORING + suffix for suffix in ("", "-wal", "-shm", "-anchors")]
     with contextlib.suppress(FileNotFoundError):
         left += [os.path.join(directory, name) for name in os.listdir(directory) if name.startswith(_COPY)]
     for copy in left:
@@ -184,12 +184,14 @@ def _copy(connection: sqlite3.Connection, path: str, prefix: str) -> str:
     stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now // 10**9))}.{now % 10**9:09d}"
     copy = os.path.join(directory, f"{prefix}{stamp}.db")
     descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    target = sqlite3.connect(copy)
     try:
-        connection.backup(target)
+        with contextlib.closing(sqlite3.connect(copy)) as target:
+            connection.backup(target)
+        os.fsync(descriptor)
+    except BaseException:
+        os.unlink(copy)
+        raise
     finally:
-        target.close()
-    os.fsync(descriptor)
-    os.close(descriptor)
+        os.close(descriptor)
     sync_dir(directory)
     return copy

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from bascule.foundation.errors import StorageFull
 from bascule.foundation.paths import sync_dir
 from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
 from bascule.stores import wal
@@ -188,7 +189,13 @@ class SqliteStore:
         return self._on_writer(lambda: self._read(job))
 
     def back_up(self) -> "Future[str]":
-        return self._on_writer(lambda: copy_out(self._connection, self._path))
+        return self._on_writer(self._copy_out)
+
+    def _copy_out(self) -> str:
+        try:
+            return copy_out(self._connection, self._path)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageFull(f"no copy was made: {error}", hint=_COPY_HINT) from error
 
     def _on_writer(self, job: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
@@ -358,6 +365,10 @@ _HINTS: dict[int | None, str] = {
     sqlite3.SQLITE_BUSY: "another program has it open: close that one, then start again",
     sqlite3.SQLITE_READONLY: "make the file and its directory writable for you, then start again",
 }
+
+
+# Once in the state directory and once in its place.
+_COPY_HINT = "it needs as much room as the database has, on that disk and where the file shall be"
 
 
 def _checksum(key: str, body: bytes) -> int:
