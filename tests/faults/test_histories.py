@@ -163,6 +163,10 @@ def with_a_false_look(history: list[Op]) -> list[Op] | None:
 def test_a_daemon_that_forgets_in_a_crash_what_it_acknowledged_is_found_out(start_daemon):
     """The same clients, the same checker, a store that keeps nothing."""
     daemon = start_daemon(None, "--durability", "memory", env=UNHURRIED)
-    seen = asyncio.run(run(daemon, 60, seed=1, forgetful=True))
-    assert seen.scene.crashes
-    assert [history for history in seen.histories if explain(history, MODEL) is None] != []
+    # A crash takes away only what was acknowledged just before it: on a busy machine that may take some rounds.
+    for seed in range(1, 6):
+        seen = asyncio.run(run(daemon, 60, seed=seed, forgetful=True))
+        assert seen.scene.crashes
+        if any(explain(history, MODEL) is None for history in seen.histories):
+            return
+    pytest.fail("five rounds with crashes, and every history was explained")
