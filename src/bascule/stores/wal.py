@@ -145,7 +145,7 @@ class Log:
     """The log of an open database, whose only connection is ours.
 
     Cut to nothing at each rest, it would grow again under the next commits, and a sync that stores a new length costs
-    half as much again. So it keeps its length, and what earlier rounds left in it is overwritten.
+    more. So it keeps its length, and what earlier rounds left in it is overwritten.
     """
 
     def __init__(self, path: str) -> None:
