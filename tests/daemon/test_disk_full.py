@@ -188,6 +188,7 @@ WRITES = {
     "inbox.ack": ("Jerry", {"agentId": "Jerry", "ticketIds": ["acked"]}),
     "tickets.cancel": ("local", {"ticketId": "cancelled"}),
     "daemon.gc": ("local", {}),
+    "daemon.backup": ("local", {}),
     "person.unlock": ("local", PASSPHRASE),
 }
 READS = {

@@ -55,7 +55,8 @@ class Known(NamedTuple):
 def known(tmp_path_factory):
     folder = os.fspath(tmp_path_factory.mktemp("known"))
     path = f"{folder}/closed.db"
-    house = House(store=SqliteStore(path), segment_records=30)
+    # However slow the machine: it does not rest, so the log of the crash has all of it.
+    house = House(store=SqliteStore(path, fold_after=3_600), segment_records=30)
     anchors = AnchorFile(f"{folder}/anchors.jsonl")
     for number in range(4):
         house.register(f"Agent{number}", metadata={"number": number})

@@ -26,7 +26,7 @@ from bascule.testing.failpoints import PLACES, POINTS, arm
 from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-# Each is a daemon that lives and dies, a second or more: with 25 of them the 68 points take less than an hour.
+# Each is a daemon that lives and dies, a second or more: with 25 of them the 80 points take less than an hour.
 PASSES = 25 if LONG else 1
 MOMENTS = 300 if LONG else 3
 # Beyond this many passings of one point a crash finds nothing new; it only takes longer to get there.
@@ -36,6 +36,7 @@ CONSTANTS = {"bascule.kernel.journal.ANCHOR_EVERY": 7, "bascule.stores.sqlite.WA
 # The two secrets of a new state directory are written in the same way as tokens, and first.
 SECRETS = 2
 SHORT_TTL_MS = 100
+REST_SOON = {"bascule.stores.sqlite.FOLD_AFTER_SECONDS": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,7 @@ class Story:
         self._chance = chance
         self._plant = plant
         self._settings = {**SETTINGS}
+        self._constants = {**CONSTANTS}
         self.history = History()
 
     def expire_soon(self) -> None:
@@ -78,7 +80,7 @@ class Story:
             self._state,
             failpoint=failpoint,
             plant=self._plant,
-            constants=CONSTANTS,
+            constants=self._constants,
             **self._settings,
         )
 
@@ -111,6 +113,13 @@ class Story:
             assert daemon.ready(), daemon.output()
             self.work(daemon, self._chance.uniform(0.05, 0.15))
             daemon.signal(signal.SIGTERM)
+            assert daemon.wait() == -signal.SIGKILL, daemon.output()
+
+    def die_resting(self, failpoint: str) -> None:
+        self._constants |= REST_SOON
+        with self.live(failpoint) as daemon:
+            if daemon.ready():
+                self.work(daemon, self._chance.uniform(0.05, 0.15))
             assert daemon.wait() == -signal.SIGKILL, daemon.output()
 
     def reckon(self) -> list[str]:
@@ -149,6 +158,8 @@ def test_a_daemon_killed_there_comes_back_and_has_lost_nothing(nursery, state, p
             # Twice: the way back from a death may be a death, too.
             for _ in range(2):
                 story.die_starting(point)
+        case "rest":
+            story.die_resting(point)
         case "stop":
             story.die_stopping(point)
         case _:

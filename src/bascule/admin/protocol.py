@@ -89,6 +89,12 @@ class GcResult(Result, frozen=True, kw_only=True):
     items: list[GcItem]
 
 
+class BackupResult(Result, frozen=True, kw_only=True):
+    # In the state directory; the command that asked for it moves it away.
+    path: str
+    bytes: int
+
+
 class PassphraseParams(Params, frozen=True, kw_only=True):
     passphrase: Annotated[str, Meta(min_length=1, max_length=MAX_PASSPHRASE_CHARS)]
 
@@ -104,6 +110,9 @@ DAEMON_STATUS = Reads[Nothing, StatusResult](
 )
 DAEMON_GC = Changes[GcParams, GcResult](
     "daemon.gc", "Remove what is past its retention now, or say what would go.", effect=Effect.ADMIN, who=LOCAL_USER
+)
+DAEMON_BACKUP = Changes[Nothing, BackupResult](
+    "daemon.backup", "Copy the database, consistently, into the state directory.", effect=Effect.ADMIN, who=LOCAL_USER
 )
 LEDGER_TAIL = Reads[LedgerTailParams, list[LedgerRecord]](
     "ledger.tail", "Show the newest ledger records.", who=LOCAL_USER

@@ -1,6 +1,7 @@
 """Status, cleaning up and reading the ledger."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from time import perf_counter
 
@@ -13,6 +14,7 @@ from bascule.admin.declared import AdminDeclared
 from bascule.admin.person import Person
 from bascule.admin.ports import Anchors
 from bascule.admin.protocol import (
+    BackupResult,
     GcParams,
     GcResult,
     LedgerRecord,
@@ -24,6 +26,7 @@ from bascule.admin.protocol import (
 from bascule.admin.records import DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.kernel.call import Call, Principal
@@ -85,6 +88,7 @@ class Admin:
             methods=[
                 rows.DAEMON_STATUS.bind(self.status),
                 rows.DAEMON_GC.bind(self.gc),
+                rows.DAEMON_BACKUP.bind(self.backup),
                 rows.LEDGER_TAIL.bind(self.tail),
                 rows.LEDGER_SHOW.bind(self.show),
                 rows.LEDGER_VERIFY.bind(self.verify),
@@ -118,6 +122,19 @@ class Admin:
             tx.subject = "gc"
             tx.details = {item.what: item.count for item in items if item.count}
         return GcResult(dry_run=params.dry_run, items=items)
+
+    def backup(self, call: Call, params: Nothing, tx: Transaction) -> None:
+        if self._store.durability == "memory":
+            raise InvalidRequest(
+                "nothing is on disk to be copied: the daemon runs with durability memory",
+                hint="restart it with `--durability fsync` to keep things",
+            )
+        tx.subject = "backup"
+        tx.then = lambda _: self._tasks.answer(self._back_up(), call.method)
+
+    async def _back_up(self) -> BackupResult:
+        path = await asyncio.wrap_future(self._store.back_up())
+        return BackupResult(path=path, bytes=os.stat(path).st_size)
 
     def sweep(self, tx: Transaction) -> list[GcItem]:
         self.rulebook.look_at_file()

@@ -68,6 +68,7 @@ HOMES = {
     "cli.policy": ("policy",),
     "cli.ledger": ("ledger",),
     "cli.person": ("person",),
+    "cli.backup": ("backup", "restore"),
     "cli.clean": ("gc", "purge"),
     "cli.service": ("service",),
 }

@@ -9,6 +9,7 @@ from bascule.kernel.journal_ports import JournalStore, LedgerReader
 from bascule.kernel.ledger import rolled_back
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.memory import MemoryStore
+from bascule.stores.schema import remove_copies
 from bascule.stores.sqlite import SqliteStore
 
 
@@ -18,6 +19,7 @@ def open_store(durability: str, state_dir: str, log: DaemonLog, tables: Iterable
     path = paths.database_file(state_dir)
     # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
     unclean = os.path.exists(path + "-wal")
+    remove_copies(path)
     store = SqliteStore(path, durability=durability, check=unclean, tables=tables)
     if store.backup is not None:
         log("migrated", backup=store.backup)

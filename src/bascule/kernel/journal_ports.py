@@ -49,6 +49,9 @@ class JournalStore(Protocol):
     def read_ledger(self, job: Callable[["LedgerReader"], T]) -> "Future[T]":
         """Run `job` beside the writer, off the event loop, on a consistent view."""
 
+    def back_up(self) -> "Future[str]":
+        """Make a consistent copy beside the store, and say where it is."""
+
     def size_bytes(self) -> int:
         """What the store takes on disk, or 0."""
 

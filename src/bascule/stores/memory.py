@@ -64,6 +64,10 @@ class MemoryStore:
             future.set_exception(error)
         return future
 
+    def back_up(self) -> "Future[str]":
+        """Never called: `daemon.backup` refuses where nothing is on disk."""
+        raise NotImplementedError
+
     def size_bytes(self) -> int:
         return 0
 

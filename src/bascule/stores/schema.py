@@ -6,6 +6,7 @@ opens the file, without a version, because nothing that was there changes. A fil
 any more opens too, so an older daemon and one without that bridge both go on; the table is left alone.
 """
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -28,6 +29,11 @@ TABLES = _TABLES_1 + _TABLES_2 + _TABLES_3 + _TABLES_4
 SCHEMA_VERSION = 4
 # Older copies than these were made by versions nobody goes back to.
 KEEP_BACKUPS = 3
+# In the backups directory: before a migration, and made by `bascule backup`, which takes it away.
+_EARLIER = "bascule-schema"
+_COPY = "bascule-copy-"
+# Behind the name of the database: a copy that is being checked.
+RESTORING = ".restoring"
 
 
 def _table(name: str) -> str:
@@ -86,6 +92,12 @@ def check_schema(connection: sqlite3.Connection, declared: Collection[str]) -> s
     return None
 
 
+PUT_BACK = (
+    "put back a copy with `bascule restore FILE` (the backups directory beside it has those from before upgrades), "
+    "or move it away to start empty"
+)
+
+
 class StoreUnusable(BasculeError):
     """The database cannot be opened as it is; the message says what to do."""
 
@@ -107,12 +119,12 @@ def prepare(
     if found < 0:
         raise StoreUnusable(
             f"{path} is damaged: schema {found} never existed",
-            hint="put back a copy from the backups directory beside it, or move it away to start empty",
+            hint=PUT_BACK,
         )
     if found > version:
         raise StoreUnusable(
             f"{path} was written by a newer Bascule (schema {found}; this one knows {version})",
-            hint="install that version again, or put back a copy from the backups directory beside it",
+            hint="install that version again, or `bascule restore` a copy from the backups directory beside it",
         )
     if found == 0:
         # Nothing is there to copy away.
@@ -139,21 +151,47 @@ def _create(connection: sqlite3.Connection, version: int, migrations: Mapping[in
 
 
 def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
-    """A consistent copy beside the database, on disk before anything is changed."""
+    """A copy from before a migration; of these the newest are kept."""
+    copy = _copy(connection, path, f"{_EARLIER}{version}-")
+    directory = os.path.dirname(copy)
+    earlier = [name for name in os.listdir(directory) if name.startswith(_EARLIER)]
+    for old in sorted(earlier, key=lambda name: name.rpartition("-")[2])[:-KEEP_BACKUPS]:
+        os.unlink(os.path.join(directory, old))
+    return copy
+
+
+def remove_copies(path: str) -> None:
+    """Copies whose `bascule backup` or `bascule restore` was killed."""
+    directory = os.path.join(os.path.dirname(path), "backups")
+    left = [path + RESTORING + suffix for suffix in ("", "-wal", "-shm", "-anchors")]
+    with contextlib.suppress(FileNotFoundError):
+        left += [os.path.join(directory, name) for name in os.listdir(directory) if name.startswith(_COPY)]
+    for copy in left:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(copy)
+
+
+def copy_out(connection: sqlite3.Connection, path: str) -> str:
+    """A copy that the caller takes away."""
+    return _copy(connection, path, _COPY)
+
+
+def _copy(connection: sqlite3.Connection, path: str, prefix: str) -> str:
+    """A consistent copy in the backups directory beside the database, on disk when this returns."""
     directory = os.path.join(os.path.dirname(path), "backups")
     make_private_dir(directory)
     now = time.time_ns()
     stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now // 10**9))}.{now % 10**9:09d}"
-    copy = os.path.join(directory, f"bascule-schema{version}-{stamp}.db")
+    copy = os.path.join(directory, f"{prefix}{stamp}.db")
     descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    target = sqlite3.connect(copy)
     try:
-        connection.backup(target)
+        with contextlib.closing(sqlite3.connect(copy)) as target:
+            connection.backup(target)
+        os.fsync(descriptor)
+    except BaseException:
+        os.unlink(copy)
+        raise
     finally:
-        target.close()
-    os.fsync(descriptor)
-    os.close(descriptor)
+        os.close(descriptor)
     sync_dir(directory)
-    for old in sorted(os.listdir(directory), key=lambda name: name.rpartition("-")[2])[:-KEEP_BACKUPS]:
-        os.unlink(os.path.join(directory, old))
     return copy

@@ -18,10 +18,19 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from bascule.foundation.errors import StorageFull
 from bascule.foundation.paths import sync_dir
 from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
 from bascule.stores import wal
-from bascule.stores.schema import TABLES, StoreUnusable, check_schema, prepare
+from bascule.stores.schema import (
+    PUT_BACK,
+    SCHEMA_VERSION,
+    TABLES,
+    StoreUnusable,
+    check_schema,
+    copy_out,
+    prepare,
+)
 from gabp import codec
 
 T = TypeVar("T")
@@ -30,7 +39,7 @@ _SYNCHRONOUS = {"fsync": "FULL", "relaxed": "NORMAL"}
 # 4 KiB pages; a WAL of about 16 MB before it is folded back keeps both reads and restarts quick.
 WAL_CHECKPOINT_PAGES = 4_000
 # Overwritten rows are gone from the file, and still in the log that overwrote them: typed texts, expired messages.
-# After so long without a write the log is folded back and cut to nothing; under load it overwrites itself.
+# After so long without a write the log is folded back and blanked; under load it overwrites itself.
 FOLD_AFTER_SECONDS = 5.0
 # A flipped bit in the file's structure can hide rows that are whole in themselves, so the file is walked at every
 # start; larger ones, at more than a second, only after an unclean stop.
@@ -46,7 +55,7 @@ class SqliteStore:
         *,
         durability: str = "fsync",
         check: bool = False,
-        fold_after: float = FOLD_AFTER_SECONDS,
+        fold_after: float | None = None,
         tables: Iterable[str] = (),
     ) -> None:
         """`check` walks the whole file first, however large: after an unclean stop. `tables`: of the bridges."""
@@ -57,9 +66,10 @@ class SqliteStore:
         self._put["ledger"] = _puts("INSERT INTO ledger (seq, hash, body) VALUES ", "")
         self.durability = durability
         self._path = path
-        self._fold_after = fold_after
+        self._fold_after = FOLD_AFTER_SECONDS if fold_after is None else fold_after
         # Something was written since the log was last folded.
         self._unfolded = False
+        self._log = wal.Log(path + "-wal")
         self._prepare_file()
         # Before SQLite sees it: closing the database would delete a log that it could not read to the end.
         self.broken_end = self._look_at_wal()
@@ -97,7 +107,7 @@ class SqliteStore:
         raise StoreUnusable(
             f"{log} is damaged at byte {broken.offset}: {broken.pages} pages of what was stored last cannot be read",
             hint=f"copy both files away first; then `truncate -s {broken.offset} '{log}'` goes on without those pages, "
-            "or put back a copy from the backups directory beside it",
+            "or put back a copy with `bascule restore FILE`",
         )
 
     def _open(self, *, check: bool) -> None:
@@ -136,11 +146,14 @@ class SqliteStore:
             raise ValueError(f"no table {table!r}: its bridge does not declare it")
         return table
 
+    def check_rows(self) -> None:
+        """Every row of every table has its checksum, or `StoreUnusable` names one that has not."""
+        for table in sorted(self._tables):
+            for _ in self.load(table, codec.Raw):
+                continue
+
     def _damaged(self, what: str) -> StoreUnusable:
-        return StoreUnusable(
-            f"{self._path} is damaged: {what}",
-            hint="put back a copy from the backups directory beside it, or move it away to start empty",
-        )
+        return StoreUnusable(f"{self._path} is damaged: {what}", hint=PUT_BACK)
 
     def _load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         decode = codec.stored(type_)
@@ -175,6 +188,18 @@ class SqliteStore:
         return False
 
     def read_ledger(self, job: Callable[[LedgerReader], T]) -> "Future[T]":
+        return self._on_writer(lambda: self._read(job))
+
+    def back_up(self) -> "Future[str]":
+        return self._on_writer(self._copy_out)
+
+    def _copy_out(self) -> str:
+        try:
+            return copy_out(self._connection, self._path)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageFull(f"no copy was made: {error}", hint=_COPY_HINT) from error
+
+    def _on_writer(self, job: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
 
         def run() -> None:
@@ -182,7 +207,7 @@ class SqliteStore:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(self._read(job))
+                future.set_result(job())
             except BaseException as error:  # noqa: BLE001 - raised in the caller
                 future.set_exception(error)
 
@@ -222,10 +247,23 @@ class SqliteStore:
             job()
 
     def _fold(self) -> None:
+        """Everything into the database file, and nothing of it left in the log.
+
+        The log keeps its length, for one that was cut grows again: each commit would have to sync the new length, too.
+        """
         self._unfolded = False
-        # A disk without room, or one that fails: the log stays as it is, and the next write tells of it.
-        with contextlib.suppress(sqlite3.DatabaseError):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        # A disk without room, or one that fails: the log stays as it is, and the next write says so.
+        with contextlib.suppress(sqlite3.DatabaseError, OSError):
+            busy, pages, folded = self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+            if busy or pages != folded:
+                return
+            known = self._log.is_known()
+            self._begin_round()
+            self._log.blank(pages if known else None, keep=WAL_CHECKPOINT_PAGES)
+
+    def _begin_round(self) -> None:
+        """A commit that changes nothing, over the first page of the log: no page behind it counts any more."""
+        self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _write(self, batch: Batch) -> None:
         error: BaseException | None = None
@@ -248,6 +286,8 @@ class SqliteStore:
             self._put_ledger(batch)
             self._commit()
         except BaseException:
+            # Its pages may lie behind the end of the log.
+            self._log.forget()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
@@ -318,7 +358,7 @@ def _hint(error: Exception) -> str:
     code = getattr(error, "sqlite_errorcode", None)
     # The last byte is the kind, the rest says more.
     kind = code & 0xFF if isinstance(code, int) else None
-    return _HINTS.get(kind, "move it away to start empty, or put back a copy from the backups directory beside it")
+    return _HINTS.get(kind, PUT_BACK)
 
 
 _HINTS: dict[int | None, str] = {
@@ -327,6 +367,10 @@ _HINTS: dict[int | None, str] = {
     sqlite3.SQLITE_BUSY: "another program has it open: close that one, then start again",
     sqlite3.SQLITE_READONLY: "make the file and its directory writable for you, then start again",
 }
+
+
+# Once in the state directory and once in its place.
+_COPY_HINT = "it needs as much room as the database has, on that disk and where the file shall be"
 
 
 def _checksum(key: str, body: bytes) -> int:

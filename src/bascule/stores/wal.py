@@ -1,4 +1,4 @@
-"""SQLite's write-ahead log as it lies on the disk, looked at before SQLite opens it.
+"""SQLite's write-ahead log as it lies on the disk: looked at before SQLite opens it, blanked when it is at rest.
 
 SQLite reads a log up to the first page that does not fit its checksum and drops the rest without a word. After a crash
 that is the commit that was being written, which nobody was told about. After a flipped bit it is every commit since,
@@ -9,6 +9,7 @@ The format is that of SQLite's "WAL-mode File Format" page: a header of 32 bytes
 page. Each frame's checksum goes on from that of the frame before it.
 """
 
+import os
 import struct
 from array import array
 from itertools import pairwise
@@ -23,6 +24,7 @@ _BIG_ENDIAN = 1
 # SQLite's own bounds; 1 stands for the largest.
 _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 _WORD = 0xFFFFFFFF
+_FILL_BYTES = 1024 * 1024
 
 
 class Break(NamedTuple):
@@ -137,3 +139,63 @@ def _checksum(start: tuple[int, int], data: bytes, *, big: bool) -> tuple[int, i
         one = (one + a + two) & _WORD
         two = (two + b + one) & _WORD
     return one, two
+
+
+class Log:
+    """The log of an open database, whose only connection is ours.
+
+    Cut to nothing at each rest, it would grow again under the next commits, and a sync that stores a new length costs
+    more. So it keeps its length, and what earlier rounds left in it is overwritten.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        # The header of the round that began in a blank log.
+        self._blanked = b""
+
+    def forget(self) -> None:
+        """Something may lie in the log that SQLite does not count."""
+        self._blanked = b""
+
+    def is_known(self) -> bool:
+        """Whether all there is in the log is of this round."""
+        with open(self._path, "rb") as file:
+            return file.read(HEADER_BYTES) == self._blanked
+
+    def blank(self, pages: int | None, *, keep: int) -> None:
+        """Overwrite all but the first page, which SQLite has just written; `keep` pages is how long the log is then.
+
+        `pages`: how many may have something in them, None for all.
+        """
+        descriptor = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            self._blanked = b""
+            start = os.pread(descriptor, HEADER_BYTES, 0)
+            page_bytes, salts = int.from_bytes(start[8:12], "big"), start[16:24]
+            step = FRAME_HEADER_BYTES + page_bytes
+            first, second = (os.pread(descriptor, FRAME_HEADER_BYTES, HEADER_BYTES + at) for at in (0, step))
+            if first[8:16] != salts or second[8:16] == salts:
+                # Not a log of one page.
+                return
+            # Before anything goes: an old header with only the first of its pages would bring those back.
+            os.fdatasync(descriptor)
+            length, kept = os.fstat(descriptor).st_size, HEADER_BYTES + keep * step
+            if length > kept:
+                os.ftruncate(descriptor, kept)
+            used = length if pages is None else HEADER_BYTES + pages * step
+            _fill(descriptor, HEADER_BYTES + step, min(used, kept))
+            try:
+                _fill(descriptor, length, kept)
+            except OSError:
+                # The last room on a disk is not ours to take.
+                os.ftruncate(descriptor, length)
+                raise
+            os.fdatasync(descriptor)
+            self._blanked = start
+        finally:
+            os.close(descriptor)
+
+
+def _fill(descriptor: int, begin: int, end: int) -> None:
+    while begin < end:
+        begin += os.pwrite(descriptor, bytes(min(end - begin, _FILL_BYTES)), begin)

@@ -5,7 +5,7 @@ A point is the edge of a function that has a name, before or after it runs. Armi
 nothing else, so that an unarmed daemon has no trace of this. It dies by SIGKILL: nothing is flushed, closed or said.
 
 The first word of a name says when a daemon gets there: `first` (a start in an empty directory), `start`, `stop`;
-`effect` when it acts outside its store; the rest while it works.
+`effect` when it acts outside its store; `rest` when nothing happens for a while; all others while it works.
 """
 
 import importlib
@@ -43,6 +43,10 @@ PLACES = {
     "store.rows": ("bascule.stores.sqlite:SqliteStore._put_rows", BOTH),
     "store.ledger": ("bascule.stores.sqlite:SqliteStore._put_ledger", AFTER),
     "store.commit": ("bascule.stores.sqlite:SqliteStore._commit", BOTH),
+    "rest.fold": ("bascule.stores.sqlite:SqliteStore._fold", BOTH),
+    "rest.round": ("bascule.stores.sqlite:SqliteStore._begin_round", BOTH),
+    "rest.blank": ("bascule.stores.wal:Log.blank", BOTH),
+    "rest.fill": ("bascule.stores.wal:_fill", BOTH),
     "effect.begun": ("bascule.kernel.effects:Effects.begin", AFTER),
     "effect.start": ("bascule.kernel.gate:Gate._act", BEFORE),
     "effect.finish": ("bascule.kernel.effects:Effects.finish", BOTH),
