@@ -106,7 +106,7 @@ class App:
         if request.path == b"/deny" or self.revoked:
             return self.refusal(Unauthenticated("who?"))
         request.principal = "agent"
-        request.end = SimpleNamespace(max_body=self.max_body)
+        request.endpoint = SimpleNamespace(max_body=self.max_body)
         return None
 
     def answer(self, request: Request, body: bytes) -> Response | Pending:

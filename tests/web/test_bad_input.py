@@ -9,7 +9,7 @@ from wires import Answer, Caller, Wire, request
 
 from bascule.broker.protocol import MAX_TIMEOUT_MS
 from bascule.daemon.compose import routes_of
-from bascule.surfaces.http.ends import MAX_BODY_BYTES
+from bascule.surfaces.http.endpoints import MAX_BODY_BYTES
 from gabp.codec import MAX_DEPTH
 
 ROUTES = routes_of()

@@ -15,7 +15,7 @@ from bascule.foundation.errors import BasculeError, Internal
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.route import Route
 from bascule.surfaces.http import server
-from bascule.surfaces.http.ends import End, NotParams
+from bascule.surfaces.http.endpoints import Endpoint, NotParams
 from bascule.surfaces.http.exchange import Request, Response
 from bascule.surfaces.http.mounts import MountExchange
 from bascule.surfaces.http.server import HttpDoor
@@ -26,7 +26,7 @@ JSON = [(b"content-type", b"application/json")]
 
 # -- params ---------------------------------------------------------------------------------------
 
-SEND = End(
+SEND = Endpoint(
     Route("POST", "/agents/{agentId}/send", "messages.send"),
     SimpleNamespace(params=SendParams, decoder=codec.decoder(SendParams)),
     page=None,
@@ -138,7 +138,7 @@ async def mounted(mount, connection: Connection, *, verb="POST", before=lambda _
     tasks = Tasks(lambda name, error: pytest.fail(f"{name}: {error!r}"))
     app = SimpleNamespace(on_status=lambda _: None, refused=refused, tasks=tasks)
     request = Request(verb, b"/mcp?a=b", "1.1", JSON, keep_alive=True)
-    request.principal, request.end = "agent:Jerry", SimpleNamespace(method="mcp.post")
+    request.principal, request.endpoint = "agent:Jerry", SimpleNamespace(method="mcp.post")
     exchange = MountExchange(app, mount, request, b"{}")
     exchange.start(connection)
     before(exchange)

@@ -191,7 +191,7 @@ class Agents:
         outside = not is_reserved_handle(agent_of(call.principal) or "")
         rows, presences, now = self._state.agents.rows, self._presence, self._state.clock.monotonic()
         wanted_type, wanted_status = params.type, params.status
-        for agent_id in self._roster.that_may_be(wanted_type, wanted_status):
+        for agent_id in self._roster.candidates(wanted_type, wanted_status):
             record, presence = rows[agent_id], presences[agent_id]
             if wanted_type is not None and record.type != wanted_type:
                 continue

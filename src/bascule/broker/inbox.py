@@ -15,8 +15,8 @@ import msgspec
 
 # Payloads handed over at once: with metadata around them they stay below the 8 MiB of a link frame.
 MAX_HANDOVER_BYTES = 4 * 1024 * 1024
-# Up to so many senders the first message of each is looked up. Of more, these many messages are looked through first:
-# who asks wants a few names, and where there are many senders they are among the oldest messages.
+# With up to this many senders, the first message of each is looked up. With more, this many of the oldest messages are
+# searched first: a caller wants a few names, and with many senders those are among the oldest messages.
 LOOKED_THROUGH = 32
 
 
@@ -168,8 +168,8 @@ class Inbox:
                 break
             if self._waits(ticket_id):
                 yield ticket_id
-        for number_, ticket_id in self._returned:
-            if self._numbers.get(ticket_id) == number_ and self._waits(ticket_id):
+        for sent, ticket_id in self._returned:
+            if self._numbers.get(ticket_id) == sent and self._waits(ticket_id):
                 yield ticket_id
 
     def all_are_rung(self, bell: str) -> None:

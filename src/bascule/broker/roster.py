@@ -1,4 +1,4 @@
-"""The agents of this life: when each was last seen, and who may be of a type or online without a look at everybody."""
+"""When each agent was last seen, and indexes by type and presence: a list need not look at every agent."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -39,6 +39,8 @@ class Presence:
 
 
 class Roster:
+    """The presence of every agent in the table; `Agents` keeps both in step."""
+
     def __init__(self) -> None:
         self.presences: dict[str, Presence] = {}
         # Those whose presence says `online`: counted for every look at the daemon's status.
@@ -72,10 +74,10 @@ class Roster:
         else:
             self.online.discard(agent_id)
 
-    def that_may_be(self, type_: str | None, status: AgentStatus | None) -> Iterable[str]:
-        """Nobody is left out who is of that type and status, and few others are in it; in the order they came.
+    def candidates(self, type_: str | None, status: AgentStatus | None) -> Iterable[str]:
+        """Every agent of that type and status, and possibly others, in the order they came.
 
-        Only the clock says who is offline, so for these everybody is.
+        Only the clock says who is offline, so for that status every agent is a candidate.
         """
         sets: list[set[str]] = [self.by_type.get(type_, set())] if type_ is not None else []
         if status is AgentStatus.ONLINE:

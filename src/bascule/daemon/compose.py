@@ -39,7 +39,7 @@ from bascule.stores.picture_files import PictureFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
 from bascule.surfaces.http.admission import Admission, SpaceAdmission, loopback_hosts
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.ends import Form
+from bascule.surfaces.http.endpoints import Form
 from bascule.surfaces.http.routes import RouteTable, ServedRoutes
 from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions

@@ -163,8 +163,9 @@ def _lines(entries: list[tuple[int, str, str | LogLine, dict[str, Any]]]) -> lis
     try:
         encoded = codec.encode_lines([event for _, _, event, _ in entries if isinstance(event, LogLine)])
     except UnicodeEncodeError:
-        encoded = b"\xff"
-    if not encoded.isascii():
+        encoded = None
+    if encoded is None or not encoded.isascii():
+        # `_line` writes each of them in ASCII.
         return [_line(*entry) for entry in entries]
     rest = iter(encoded.decode().split("\n"))
     return [

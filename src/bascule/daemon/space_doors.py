@@ -78,14 +78,14 @@ class SpaceDoors:
             sock.bind(address)
             os.chmod(path, 0o600)
             os.chown(path, user, -1)
-            side = HttpDoor(
+            http = HttpDoor(
                 self._app(space_id),
                 sock,
                 peer_uid=user,
                 max_connections=MAX_SPACE_CONNECTIONS,
                 backlog=SPACE_BACKLOG,
             )
-            await side.start()
+            await http.start()
         except BaseException:
             sock.close()
             _remove(record)
@@ -97,7 +97,7 @@ class SpaceDoors:
             if all(other.agent != space_id for other in self._open):
                 self._on_closed(space_id)
 
-        door = SpaceDoor(path, space_id, side, closed)
+        door = SpaceDoor(path, space_id, http, closed)
         self._open.add(door)
         return door
 

@@ -56,7 +56,7 @@ class Timers:
     def __init__(self, clock: Clock, on_fault: Callable[[Exception], object]) -> None:
         self._clock = clock
         self._on_fault = on_fault
-        # A line is in it at the time of one of its deadlines that was the first once: never later than the first is.
+        # The entry of a line has the time of a deadline that was its first one then: never later than its first one is.
         self._heap: list[tuple[float, int, Deadline | _Line]] = []
         self._lines: dict[float, _Line] = {}
         self._order = count()
@@ -72,7 +72,7 @@ class Timers:
         return deadline
 
     def after_ms(self, ms: float, what: Callable[[float], None], *, since: float | None = None) -> Deadline:
-        """`since`: the time from which on it counts, if not from now."""
+        """Call `what` so long after `since`, or after now."""
         when = (self._clock.monotonic() if since is None else since) + ms / 1000
         deadline = Deadline(when, next(self._order), what)
         line = self._lines.get(ms)
@@ -80,7 +80,7 @@ class Timers:
             line = self._lines[ms] = _Line(ms)
             self._push(deadline, line)
         elif when < line.last:
-            # Out of its order: counted from long ago.
+            # It counts from an earlier time than the last one in the line, so it would stand in the wrong place there.
             self._push(deadline, deadline)
             return deadline
         elif not line.waiting:

@@ -22,6 +22,7 @@ EXCERPT_BYTES = 1024
 
 _END: Final = b"\r\n\r\n"
 # Exactly what `frame` writes, with or without what GABP's peers write behind it: nearly every header we meet.
+# Any other header, and a longer number, is parsed line by line.
 _USUAL: Final = re.compile(rb"Content-Length: ([0-9]{1,14})(\r\nContent-Type: application/json)?\r\n\r\n")
 # RFC 9110 section 5.6.2 for the name; visible ASCII, space and tab for the value. The two parts cannot
 # share a character, so a match never backtracks.

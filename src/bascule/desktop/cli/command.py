@@ -248,7 +248,7 @@ def _act(args: argparse.Namespace, method: str, params: dict[str, Any]) -> int:
     else:
         show(_EFFECTS[result["effect"]])
         if "watchedMs" in result:
-            show(f"no change was seen within {result['watchedMs']} ms; one that comes later: bascule desktop wait")
+            show(f"no change was seen within {result['watchedMs']} ms; `bascule desktop wait` waits for a later one")
         _show_evidence(result)
     return 0
 

@@ -235,7 +235,7 @@ class Acting:
     async def seen(self, execution: Execution, aim: Aim, act: Act) -> tuple[d.Effect, int | None]:
         """Act between two pictures, then compare what the element says of itself, and what its program said.
 
-        With `unverified` comes for how many milliseconds a change was looked for.
+        With `unverified` it also returns for how many milliseconds a change was looked for.
         """
         before = aim.element
         watched = await self.pictured(execution, aim.routed, act, aim, patient=before.role in _CHECKABLE)
@@ -263,7 +263,7 @@ class Acting:
     ) -> Watched:
         """before.png, the act, after.png; whether a change was seen meanwhile.
 
-        `patient`: the element's own change is looked for, as long as ever, because its absence is called `none`.
+        `patient`: look for the element's own change for the longest time, because its absence is reported as `none`.
         """
         _check_complete(execution)
         program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)

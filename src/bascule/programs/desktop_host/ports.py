@@ -125,11 +125,11 @@ class Pasted(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """When a program that has acted says so."""
+    """How soon a program reports what an act changed, in seconds."""
 
-    # It shows a button pressed for so long before it does what the button is for.
+    # How long a button is shown pressed before the program carries out its action.
     action_delay: float
-    # Once it answers again it has reported what changed, or it reports it in this time.
+    # Once the program answers again: within this time it reports what changed, if it has not done so already.
     reports_within: float
 
 

@@ -15,7 +15,7 @@ from bascule.kernel.route import Route
 from bascule.kernel.rows import Shape
 from bascule.surfaces.fair_share import FairShare
 from bascule.surfaces.http.admission import Admission, SpaceAdmission
-from bascule.surfaces.http.ends import End, Form, Mount, NotParams, Page
+from bascule.surfaces.http.endpoints import Endpoint, Form, Mount, NotParams, Page
 from bascule.surfaces.http.exchange import JSON, Pending, Request, Response
 from bascule.surfaces.http.mounts import MountExchange
 from bascule.surfaces.http.routes import RouteTable
@@ -58,8 +58,8 @@ class App:
         self._on_fault = on_fault
         # Of applications behind it; what goes wrong in one is answered or logged there.
         self.tasks = Tasks(lambda _, error: on_fault(error))
-        self._ends: dict[Route, End] = {
-            route: End(
+        self._endpoints: dict[Route, Endpoint] = {
+            route: Endpoint(
                 route,
                 calls.methods.get(route.method),
                 page=pages.get(route.method),
@@ -77,7 +77,7 @@ class App:
             route, request.names = self._table.find(request.verb, request.path)
         except Exception as error:  # noqa: BLE001 - see `refused`
             return self.refused(error)
-        request.end = self._ends[route]
+        request.endpoint = self._endpoints[route]
         return None
 
     def answer(self, request: Request, body: bytes) -> Response | Pending:
@@ -88,44 +88,46 @@ class App:
             return self.refused(error)
 
     def _answer(self, request: Request, body: bytes) -> Response | Pending:
-        end = request.end
-        if end.page is not None:
-            status, kind, text = end.page()
+        endpoint = request.endpoint
+        if endpoint.page is not None:
+            status, kind, text = endpoint.page()
             self.on_status(status)
             return Response(status, [(b"content-type", kind)], text)
-        if end.mount is not None:
-            return MountExchange(self, end.mount, request, body)
+        if endpoint.mount is not None:
+            return MountExchange(self, endpoint.mount, request, body)
         try:
-            params = end.params(request, body)
+            params = endpoint.params(request, body)
         except NotParams as error:
             return self._not_params(request, error)
         except InvalidRequest as error:
-            if end.form is None:
+            if endpoint.form is None:
                 raise
-            return self.response(end, end.form.refusal(error))
-        as_owner = end.as_owner and request.principal == LOCAL
-        call = Call(request.principal, end.method, params, door=self._door, as_owner=as_owner)
+            return self.response(endpoint, endpoint.form.refusal(error))
+        as_owner = endpoint.as_owner and request.principal == LOCAL
+        call = Call(request.principal, endpoint.method, params, door=self._door, as_owner=as_owner)
         answer = self._calls.call(call)
         if isinstance(answer, Deferred):
-            return Held(self, call, end, answer)
+            return Held(self, call, endpoint, answer)
         if isinstance(answer, Stream):
-            return EventStream(self, end.method, answer)
-        return self.response(end, answer)
+            return EventStream(self, endpoint.method, answer)
+        return self.response(endpoint, answer)
 
-    def response(self, end: End, answer: Any) -> Response:
-        if answer is None or end.route.status == 204:
+    def response(self, endpoint: Endpoint, answer: Any) -> Response:
+        if answer is None or endpoint.route.status == 204:
             self.on_status(204)
             return Response(204, [], b"")
-        status = end.route.status if end.form is None else end.form.status(answer)
+        status = endpoint.route.status if endpoint.form is None else endpoint.form.status(answer)
         self.on_status(status)
         return Response(status, [JSON], codec.encode(answer))
 
     def _not_params(self, request: Request, error: NotParams) -> Response:
-        end = request.end
-        refusal = InvalidRequest(error.message, details={"method": end.method})
+        endpoint = request.endpoint
+        refusal = InvalidRequest(error.message, details={"method": endpoint.method})
         ids = (_known_id(error.fields, "agentId", is_agent_id), _known_id(error.fields, "ticketId", is_ticket_id))
-        self._calls.call_log.refused(Call(request.principal, end.method, None, door=self._door), refusal, *ids)
-        return self.refusal(refusal) if end.form is None else self.response(end, end.form.refusal(refusal))
+        self._calls.call_log.refused(Call(request.principal, endpoint.method, None, door=self._door), refusal, *ids)
+        return (
+            self.refusal(refusal) if endpoint.form is None else self.response(endpoint, endpoint.form.refusal(refusal))
+        )
 
     def refused(self, error: BaseException) -> Response:
         """The boundary of I4: of an unexpected error the peer gets an id, the log has the rest."""
@@ -160,12 +162,12 @@ class App:
 class Held(Pending):
     """A call whose answer is not there yet."""
 
-    __slots__ = ("_app", "_call", "_connection", "_end", "_later")
+    __slots__ = ("_app", "_call", "_connection", "_endpoint", "_later")
 
-    def __init__(self, app: App, call: Call, end: End, later: Deferred[Any]) -> None:
+    def __init__(self, app: App, call: Call, endpoint: Endpoint, later: Deferred[Any]) -> None:
         self._app = app
         self._call = call
-        self._end = end
+        self._endpoint = endpoint
         self._later = later
         self._connection: HttpConnection | None = None
 
@@ -189,7 +191,7 @@ class Held(Pending):
         elif (error := later.exception()) is not None:
             connection.respond(self._app.refused(error))
         else:
-            connection.respond(self._app.response(self._end, later.result()))
+            connection.respond(self._app.response(self._endpoint, later.result()))
 
 
 def _known_id(fields: dict[str, Any], name: str, valid: Callable[[str], bool]) -> str | None:

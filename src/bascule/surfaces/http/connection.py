@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # (reliability) A head takes microseconds on loopback; who needs longer holds a descriptor for nothing.
 HEAD_SECONDS = 10.0
-# Time for a whole body to arrive: loopback needs milliseconds, a peer that trickles is no client.
+# Time for a whole body to arrive: loopback needs milliseconds, a peer that trickles is not a client of ours.
 BODY_SECONDS = 10.0
 # Idle keep-alive connections; helpers close theirs, libraries come back within seconds.
 KEEP_ALIVE_SECONDS = 30
@@ -70,7 +70,7 @@ class _Over(Exception):
 
 
 class HttpConnection(asyncio.Protocol):
-    """Refused when it is not ours, cut when what it began does not come or does not end."""
+    """One peer: refused when it is another user's, cut off when what it began does not arrive in time."""
 
     transport: asyncio.Transport
 
@@ -82,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
         # Else a request that says "close" would turn what was sent behind it into an error before it is answered.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._in_room = False
-        # By when something must have happened, by the door's clock.
+        # By when the next thing must have happened, by the door's clock.
         self.due = NEVER
         self._stage: _Stage = "head"
         # Bytes of the message that are not its body, since its head was complete.
@@ -148,7 +148,7 @@ class HttpConnection(asyncio.Protocol):
             self._expect_next()
 
     def eof_received(self) -> None:
-        """The peer sends nothing more, so what it waits for is not waited for: what was answered goes out."""
+        """The peer sends nothing more: what it still waits for is dropped, answers already written go out."""
         self.close()
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -156,7 +156,7 @@ class HttpConnection(asyncio.Protocol):
         if self._in_room:
             self._in_room = False
             self.door.left(self)
-        # It holds us, and we hold it.
+        # The parser and this object refer to each other; else only the garbage collector would free them.
         del self._parser
         self._ahead.clear()
         self._current = self._request = self._skipped = None
@@ -255,7 +255,7 @@ class HttpConnection(asyncio.Protocol):
         if request is None or self._ignores_input:
             return
         request.size += len(body)
-        limit = request.end.max_body
+        limit = request.endpoint.max_body
         if request.size > limit:
             self._refuse_request(request, self._app.refusal(_too_large(limit)))
         else:

@@ -8,7 +8,7 @@ from bascule.kernel.call import Principal
 
 if TYPE_CHECKING:
     from bascule.surfaces.http.connection import HttpConnection
-    from bascule.surfaces.http.ends import End
+    from bascule.surfaces.http.endpoints import Endpoint
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -26,7 +26,7 @@ class Request:
 
     # Set when it is admitted, before its body is read.
     principal: Principal
-    end: "End"
+    endpoint: "Endpoint"
     # The parameters that stand in the path.
     names: dict[str, str]
 

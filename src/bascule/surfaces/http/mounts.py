@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from bascule.surfaces.http.ends import Message, Mount, Scope
+from bascule.surfaces.http.endpoints import Message, Mount, Scope
 from bascule.surfaces.http.exchange import COMMON, Headers, Pending, Request
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ _OURS = frozenset({*(name for name, _ in COMMON), b"transfer-encoding"})
 
 
 class MountExchange(Pending):
+    """One request of the application, served in a task; its answer is written as the application sends it."""
+
     in_pieces = True
 
     def __init__(self, app: "App", mount: Mount, request: Request, body: bytes) -> None:
@@ -36,7 +38,7 @@ class MountExchange(Pending):
 
     def start(self, connection: "HttpConnection") -> None:
         self._connection = connection
-        self._app.tasks.start(self._serve(), self._request.end.method)
+        self._app.tasks.start(self._serve(), self._request.endpoint.method)
 
     def left(self) -> None:
         self._connection = None
@@ -99,7 +101,7 @@ class MountExchange(Pending):
     def _begin(self, connection: "HttpConnection", status: int, headers: Headers) -> None:
         """Counted, and with the headers of every other answer."""
         if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers):
-            raise RuntimeError("a header that would not be one")
+            raise RuntimeError("an application behind HTTP sent a header that is not valid")
         headers = [(name.lower(), value) for name, value in headers if name.lower() not in _OURS]
         if any(name == b"connection" and b"close" in value.lower() for name, value in headers):
             self._request.keep_alive = False

@@ -21,6 +21,8 @@ _OPEN = b": open\n\n"
 
 
 class EventStream(Pending):
+    """The answer to a call whose method streams, until one side ends it."""
+
     __slots__ = ("_app", "_connection", "_due", "_method", "_stream")
 
     in_pieces = True
@@ -30,7 +32,7 @@ class EventStream(Pending):
         self._method = method
         self._stream = stream
         self._connection: HttpConnection | None = None
-        # A turn of the loop is asked for.
+        # `_drain` runs in the next turn of the loop.
         self._due = False
 
     def start(self, connection: "HttpConnection") -> None:

@@ -1,8 +1,8 @@
 """What the daemon holds of `/mcp`: nothing of the SDK until somebody asks for it.
 
-The import costs more than the rest of the daemon's start, and most of its memory (it builds some 640 models), and many
-houses have no client that speaks MCP over HTTP. So the first request pays: the import runs in a thread, those who ask
-meanwhile wait for the same one, and everybody else is served.
+The import costs more CPU than the rest of the daemon's start and half of its memory (it builds some 640 models), and
+many installations have no client that speaks MCP over HTTP. So the first request pays: the import runs in a thread,
+requests for `/mcp` that come meanwhile wait for the same import, and all others are served.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from bascule.kernel.journal_ports import Log
 from bascule.kernel.tool import Tool
 from bascule.surfaces.mcp.delivery import Receive, Scope, Send
 
-# What a client is asked to wait that comes while the daemon starts or stops.
+# How long a client that comes while the daemon starts or stops is asked to wait.
 RETRY_SECONDS = 1.0
-# An import under way when the daemon stops is let end: a thread that is cut off inside a library's native code can
-# take the process down with it. It takes a second; a disk that stalls for longer does not hold up the stop.
-LOAD_FAREWELL_SECONDS = 10.0
+# The stop waits for an import under way: a thread that is cut off inside a library's native code can take the process
+# down with it. It takes a second; a disk that stalls for longer does not hold up the stop.
+LOAD_STOP_SECONDS = 10.0
 
 
 class Door(Protocol):
@@ -65,7 +65,7 @@ def begin_loading(load: Callable[[], Any]) -> "asyncio.Future[Any]":
             module = load()
         except BaseException as fault:  # noqa: BLE001 - raised where it is awaited
             error = fault
-        # The loop is gone when the daemon did not wait for us.
+        # The loop is closed if the daemon did not wait for this thread.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, module, error)
 
@@ -124,16 +124,16 @@ class Mount:
             await door.stop()
             await asyncio.wait({self._task})
         if self._loading is not None:
-            await asyncio.wait({self._loading}, timeout=LOAD_FAREWELL_SECONDS)
+            await asyncio.wait({self._loading}, timeout=LOAD_STOP_SECONDS)
 
     async def _opened(self) -> Door:
         if self._group is None:
-            raise _between_lives()
+            raise _not_serving()
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_future()
             self._opener = self._group.create_task(self._open(self._group, self._opening))
         opening = self._opening
-        # Beside the others: who leaves meanwhile does not take their door along.
+        # Not awaited itself: a caller that leaves would cancel it for the others.
         await asyncio.wait({opening})
         return opening.result()
 
@@ -142,13 +142,14 @@ class Mount:
             self._door, self._task = await self._new_door(group)
             opening.set_result(self._door)
         except asyncio.CancelledError:
-            opening.set_exception(_between_lives())
+            opening.set_exception(_not_serving())
             raise
         except Exception as error:  # noqa: BLE001 - raised in every request that waits for it
             opening.set_exception(error)
         finally:
-            # Looked at, even if everybody who waited has left. After a fault the next request tries again.
+            # Retrieved, even if every caller has left: else asyncio reports it.
             opening.exception()
+            # After a fault the next request tries again.
             self._opening = None
 
     async def _new_door(self, group: asyncio.TaskGroup) -> "tuple[Door, asyncio.Task[None]]":
@@ -167,5 +168,5 @@ class Mount:
         return door, task
 
 
-def _between_lives() -> Unavailable:
+def _not_serving() -> Unavailable:
     return Unavailable("the daemon is starting or stopping", hint="try again", retry_after=RETRY_SECONDS)

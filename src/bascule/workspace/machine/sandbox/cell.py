@@ -29,9 +29,9 @@ class CellState(Enum):
     GONE = "gone"
 
 
-# Of descriptors.
+# Ancillary data with one descriptor.
 ROOM_FOR_ONE = socket.CMSG_SPACE(4)
-# As a number: two operators of an enum cost more than the rest of reading a message.
+# Flags of a message that came incomplete. A plain number: operators of an enum cost more than the rest of the read.
 CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 OnEnded = Callable[[messages.Ended | None, Counts], None]

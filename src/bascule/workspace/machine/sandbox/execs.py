@@ -192,7 +192,7 @@ class Interpreters:
         self._known: dict[Version, tuple[str, ...]] = {}
 
     def of(self, descriptor: int, found: os.stat_result) -> tuple[str, ...]:
-        """Interpreter and its one argument; empty for everything that is no script."""
+        """Interpreter and its one argument; empty for everything that is not a script."""
         if not stat.S_ISREG(found.st_mode):
             return ()
         version = Version.of(found)

@@ -1,4 +1,4 @@
-"""What a route leads to, and how params are made of a request for it: found out once, when a door is made."""
+"""What a route leads to, and how the params of its method are made from a request: one object per route and door."""
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -20,7 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 # A payload of 1 MiB whose every character is escaped, and its envelope.
 MAX_BODY_BYTES = 8 * 1024 * 1024
 
-# Pages of the house that are no methods: health, metrics, the API description.
+# Pages that are not methods: health, metrics, the API description.
 Page = Callable[[], tuple[int, bytes, bytes]]
 # An application of its own behind our admission, given who came and the body that was read: /mcp.
 Mount = Callable[[Principal, Scope, bytes, Receive, Send], Awaitable[None]]
@@ -36,7 +36,7 @@ class Form(NamedTuple):
 
     # The status of an answer.
     status: Callable[[Any], int]
-    # The answer to what is no request of the method.
+    # The answer to a request that is not valid for the method.
     refusal: Callable[[InvalidRequest], Any]
 
 
@@ -49,7 +49,7 @@ class NotParams(Exception):
         self.fields = fields
 
 
-class End:
+class Endpoint:
     """One route of one door."""
 
     __slots__ = ("_quoted", "as_owner", "form", "max_body", "method", "mount", "mounted", "page", "route")
@@ -66,7 +66,7 @@ class End:
     ) -> None:
         self.route = route
         self.method = route.method
-        # None for pages and mounts, which are no methods.
+        # None for pages and mounts, which are not methods.
         self.mounted = mounted
         self.page = page
         self.mount = mount
