@@ -79,7 +79,7 @@ def test_deadlines_that_were_called_off_leave_nothing_however_long_they_were(dif
     assert len(timers._lines) <= 2 * timers.MIN_SWEEP
 
 
-def test_without_the_sweep_they_would_stay(monkeypatch):
+def test_without_the_sweep_deadlines_that_were_called_off_stay(monkeypatch):
     monkeypatch.setattr(Timers, "tidy", lambda self: None)
     timers = Timers(FakeClock(), lambda error: None)
     for number in range(1_000):

@@ -102,7 +102,7 @@ def few_and_many():
         ("daemon.status", {}),
     ],
 )
-def test_with_100_000_tickets_as_with_10(few_and_many, method, params):
+def test_a_list_costs_the_same_with_100_000_tickets_as_with_10(few_and_many, method, params):
     few, many = few_and_many
     by = "agent:Jerry"
     answers = [house.call(by, method, params) for house in few_and_many]
@@ -137,7 +137,7 @@ def small_and_large_office():
 @pytest.mark.parametrize(
     "params", [{"status": "online"}, {"type": "reviewer"}, {"type": "reviewer", "status": "online"}]
 )
-def test_with_10_000_agents_as_with_10(small_and_large_office, params):
+def test_a_list_of_few_agents_costs_the_same_among_10_000_as_among_10(small_and_large_office, params):
     few, many = small_and_large_office
     names = [f"reviewer-{number}" for number in range(5)]
     for house in (few, many):
@@ -146,7 +146,7 @@ def test_with_10_000_agents_as_with_10(small_and_large_office, params):
     assert costs[0] <= MOST * costs[1]
 
 
-def test_what_looks_at_everything_is_counted(small_and_large_office):
+def test_a_list_of_everybody_costs_more_with_more_agents(small_and_large_office):
     """The control: everybody is the answer here."""
     few, many = small_and_large_office
     costs = [steps(lambda house=house: house.call("local", "agents.list", {})) for house in (many, few)]
@@ -178,7 +178,7 @@ def short_and_long_history():
 
 
 @pytest.mark.parametrize("in_space", [True, False])
-def test_after_1_000_runs_as_after_10(short_and_long_history, in_space):
+def test_a_list_of_runs_costs_the_same_after_1_000_runs_as_after_10(short_and_long_history, in_space):
     costs, newest = [], []
     for scene in short_and_long_history:
         params = {"limit": 10} | ({"spaceId": scene.space} if in_space else {})

@@ -174,7 +174,7 @@ def test_without_a_display_enabling_is_refused_before_the_passphrase(monkeypatch
         desktop_person.run_enable(args)
 
 
-def test_for_how_long_a_change_was_looked_for_is_said(monkeypatch, capsys):
+def test_an_unverified_click_says_for_how_long_a_change_was_looked_for(monkeypatch, capsys):
     monkeypatch.setattr(desktop_ways, "ask_held", lambda *_, **__: {**ANSWER, "watchedMs": 63})
     monkeypatch.setattr(desktop_ways.paths, "home", lambda: "/nonexistent")
     assert main(["desktop", "click", "--ref", "e:1"]) == 0

@@ -133,7 +133,7 @@ def test_the_first_report_ends_the_watch():
 
 
 @pytest.mark.parametrize("kind", ["StateChanged:focused", "StateChanged:pressed", "StateChanged:armed"])
-def test_what_a_click_brings_by_itself_is_no_effect(kind):
+def test_what_a_click_brings_by_itself_is_not_an_effect(kind):
     desktop = ScriptedDesktop(BUTTON)
 
     async def act():
@@ -172,7 +172,7 @@ def test_a_change_elsewhere_does_not_make_a_box_that_is_ticked_late_unchanged():
     assert watched(desktop, act)[:2] == ("confirmed", None)
 
 
-def test_that_nothing_happened_is_said_after_the_longest_time_only():
+def test_none_is_answered_after_the_longest_watch_only():
     began = time.monotonic()
     effect, ms, trace = watched(ScriptedDesktop(BOX, pace=Pace(0.0, 0.001)))
     assert (effect, ms) == ("none", None)

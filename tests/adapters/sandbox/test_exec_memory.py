@@ -4,21 +4,18 @@ import asyncio
 import ctypes
 import mmap
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from adapters.sandbox.canary import NAME, RULES, canary_in
 from adapters.sandbox.cells import a_space
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
 from bascule.workspace.machine.sandbox import execs, supervisor, wanted
 from bascule.workspace.machine.sandbox.kernel import Memory
 from patience import PATIENCE
-
-NAME = "zanary"
-RULES = ProgramRules((ProgramRule("no-canaries", NAME),))
 
 # Every way changes a file that was executed before, without a change of its size. `how` says by what.
 REPLACED = """
@@ -52,14 +49,6 @@ elif how == "renamed":
 os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 print(how, run(path, mark))
 """
-
-
-def canary_in(folder: Path) -> Path:
-    folder.mkdir()
-    copy = folder / NAME
-    shutil.copy(shutil.which("touch"), copy)
-    copy.chmod(0o755)
-    return copy
 
 
 def two_scripts(space_path: Path) -> None:
@@ -114,7 +103,7 @@ def test_a_file_that_became_a_denied_program_is_denied(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("prepare", [two_scripts, two_programs])
-def test_remembered_by_its_times_alone_such_a_file_would_run(tmp_path: Path, monkeypatch, prepare):
+def test_a_file_remembered_by_its_times_alone_would_run(tmp_path: Path, monkeypatch, prepare):
     """The control of the attack itself."""
     coarse_clock(monkeypatch)
     monkeypatch.setattr(execs, "is_settled", lambda *_: True)

@@ -6,27 +6,17 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+from adapters.sandbox.canary import NAME, RULES, canary_in
 from adapters.sandbox.cells import a_space
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
 from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from policy.corpus import denied, fill, harmless
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-NAME = "zanary"
-RULES = ProgramRules((ProgramRule("no-canaries", NAME),))
 # Copies too: what is denied is known by its content.
 WAYS = denied()
 # How many run without rules, to show that with rules they would have; all of them in the long run.
 CONTROLS = len(WAYS) if LONG else 60
-
-
-def canary_in(folder: Path) -> Path:
-    """`touch` under another name: it leaves a mark where it is told to, and nothing else."""
-    folder.mkdir()
-    copy = folder / NAME
-    shutil.copy(shutil.which("touch"), copy)
-    copy.chmod(0o755)
-    return copy
 
 
 async def tried(space, way, number, rules):
