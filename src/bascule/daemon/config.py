@@ -46,8 +46,8 @@ class DaemonSettings(Settings, frozen=True, kw_only=True):
     calls_per_second: Annotated[float, Meta(ge=0)] = CALLS_PER_SECOND
     # Calls one principal may make at once before that counts.
     burst_calls: Annotated[float, Meta(ge=1)] = BURST_CALLS
-    # Serve MCP over HTTP at /mcp; its first request loads the MCP SDK, which takes half a second and 40 MB. `bascule mcp`
-    # works either way.
+    # Serve MCP over HTTP at /mcp; its first request loads the MCP SDK, which takes half a second and 40 MB.
+    # `bascule mcp` works either way.
     mcp: Literal["on", "off"] = "on"
     # Which tools /mcp shows, by set, with commas. Unless set, those that are shown by default.
     mcp_toolsets: str | None = None
