@@ -259,7 +259,9 @@ class SqliteStore:
                 return
             known = self._log.is_known()
             self._begin_round()
-            self._log.blank(pages if known else None, keep=WAL_CHECKPOINT_PAGES)
+            blanked = self._log.blank(pages if known else None, keep=WAL_CHECKPOINT_PAGES, goes_on=self._jobs.empty)
+            # Somebody came meanwhile and does not wait for the rest: it goes at the next pause.
+            self._unfolded = not blanked
 
     def _begin_round(self) -> None:
         """A commit that changes nothing, over the first page of the log: no page behind it counts any more."""

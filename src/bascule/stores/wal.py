@@ -12,6 +12,7 @@ page. Each frame's checksum goes on from that of the frame before it.
 import os
 import struct
 from array import array
+from collections.abc import Callable
 from itertools import pairwise
 from sys import byteorder
 from typing import NamedTuple
@@ -162,10 +163,11 @@ class Log:
         with open(self._path, "rb") as file:
             return file.read(HEADER_BYTES) == self._blanked
 
-    def blank(self, pages: int | None, *, keep: int) -> None:
+    def blank(self, pages: int | None, *, keep: int, goes_on: Callable[[], bool] = lambda: True) -> bool:
         """Overwrite all but the first page, which SQLite has just written; `keep` pages is how long the log is then.
 
-        `pages`: how many may have something in them, None for all.
+        `pages`: how many may have something in them, None for all. `goes_on` is asked between pieces; the answer is
+        whether it came to the end.
         """
         descriptor = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -176,26 +178,34 @@ class Log:
             first, second = (os.pread(descriptor, FRAME_HEADER_BYTES, HEADER_BYTES + at) for at in (0, step))
             if first[8:16] != salts or second[8:16] == salts:
                 # Not a log of one page.
-                return
+                return True
             # Before anything goes: an old header with only the first of its pages would bring those back.
             os.fdatasync(descriptor)
             length, kept = os.fstat(descriptor).st_size, HEADER_BYTES + keep * step
             if length > kept:
                 os.ftruncate(descriptor, kept)
+                os.fdatasync(descriptor)
             used = length if pages is None else HEADER_BYTES + pages * step
-            _fill(descriptor, HEADER_BYTES + step, min(used, kept))
+            if not _fill(descriptor, HEADER_BYTES + step, min(used, kept), goes_on):
+                return False
             try:
-                _fill(descriptor, length, kept)
+                if not _fill(descriptor, length, kept, goes_on):
+                    return False
             except OSError:
                 # The last room on a disk is not ours to take.
                 os.ftruncate(descriptor, length)
                 raise
-            os.fdatasync(descriptor)
             self._blanked = start
+            return True
         finally:
             os.close(descriptor)
 
 
-def _fill(descriptor: int, begin: int, end: int) -> None:
+def _fill(descriptor: int, begin: int, end: int, goes_on: Callable[[], bool]) -> bool:
+    """Zeros from `begin` to `end`, on disk piece by piece: a commit that comes waits for one piece."""
     while begin < end:
+        if not goes_on():
+            return False
         begin += os.pwrite(descriptor, bytes(min(end - begin, _FILL_BYTES)), begin)
+        os.fdatasync(descriptor)
+    return True
