@@ -116,7 +116,8 @@ BOX = element("Agree", role="AXCheckBox", value="0")
 TICKED = msgspec.structs.replace(BOX, value="1")
 
 
-def test_a_program_that_says_nothing_is_looked_at_for_its_own_time_and_no_longer():
+def test_a_program_that_says_nothing_is_looked_at_for_its_own_time_and_no_longer(monkeypatch):
+    monkeypatch.setattr(acting, "CONFIRM_SECONDS", FOREVER)
     effect, ms, _ = watched(ScriptedDesktop(BUTTON, pace=Pace(0.0, 0.02)))
     assert effect == "unverified"
     assert ms >= 19
