@@ -99,7 +99,7 @@ def test_nothing_but_the_first_page_is_left_and_the_length_is_as_asked(path, res
     assert find_break(path + "-wal") is None
 
 
-def test_it_stops_between_two_pieces_when_somebody_comes_and_the_next_rest_ends_it(
+def test_blanking_stops_between_two_pieces_for_a_commit_and_the_next_rest_finishes_it(
     path, connection, rested, monkeypatch
 ):
     monkeypatch.setattr(wal, "_FILL_BYTES", STEP)
