@@ -65,3 +65,13 @@ def test_nested_it_is_one_batch_still(journal, store):
             journal.commit(Transaction(), DAEMON, "one")
         journal.commit(Transaction(), DAEMON, "two")
     assert [len(batch.ledger) for batch in store.batches] == [2]
+
+
+def test_what_a_callback_of_a_batch_commits_is_the_end_that_an_anchor_names(journal):
+    first = Transaction()
+    first.after.append(lambda: journal.commit(Transaction(), DAEMON, "three"))
+    with journal.together():
+        journal.commit(first, DAEMON, "one")
+        journal.commit(Transaction(), DAEMON, "two")
+    anchor = journal.anchor("stop")
+    assert (anchor.seq, anchor.head) == (3, journal.chain.head.hex())

@@ -167,6 +167,14 @@ def test_another_bell_may_still_ring_for_it(house):
     assert look(house, by="second", skipRung="own")["unread"] == 1
 
 
+def test_a_look_without_a_bell_has_rung_for_nothing(house):
+    send(house, "a")
+    look(house, by="bell", skipRung="own")
+    for _ in range(2):
+        assert look(house, skipRung="any") is None
+        assert look(house, skipRung="own")["unread"] == 1
+
+
 def test_a_plain_look_counts_everything_however_often_it_was_rung_for(house):
     send(house, "a")
     for _ in range(3):

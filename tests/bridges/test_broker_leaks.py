@@ -44,6 +44,16 @@ def test_the_inbox_of_an_agent_that_is_gone_goes_too(make_house):
     assert not house.broker.state.inboxes
 
 
+def test_a_message_that_comes_back_again_and_again_is_in_its_inbox_once(house):
+    for name in ("a", "b"):
+        send(house, name)
+    for _ in range(50):
+        assert take_ids(house, count=1) == ["a"]
+        house.advance(house.broker.state.limits.lease_ms / 1000)
+    assert len(house.broker.state.inbox("Jerry")._returned) <= 2
+    assert take_ids(house) == ["a", "b"]
+
+
 def test_an_inbox_with_somebody_in_it_or_something_stays(make_house):
     """A message outlives the agent it was for until it is dropped itself; whoever registers the handle gets it."""
     house = make_house(limits=BrokerLimits(agent_retention_ms=HOUR * 1_000))

@@ -11,10 +11,13 @@ from desktop_rig import until
 from element_making import element, tree_of
 from host_process import route
 
-from bascule.programs.desktop_host import acting
+from bascule.desktop.extensions import SetValueCall
+from bascule.desktop.protocol import ElementRef, Target
+from bascule.programs.desktop_host import acting, pointing
 from bascule.programs.desktop_host.acting import Acting, Aim
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.looking import Looking
+from bascule.programs.desktop_host.pointing import Pointing
 from bascule.programs.desktop_host.ports import NotAnswering, Pace, Shot, Window
 from bascule.programs.desktop_host.redaction import Typed
 from bascule.programs.desktop_host.routes import Routed
@@ -114,6 +117,38 @@ def watched(desktop, act=None):
 BUTTON = element("OK")
 BOX = element("Agree", role="AXCheckBox", value="0")
 TICKED = msgspec.structs.replace(BOX, value="1")
+
+
+FIELD = element("Name", role="AXTextField", value="old")
+EMPTIED = msgspec.structs.replace(FIELD, value="")
+FILLED = msgspec.structs.replace(FIELD, value="new")
+
+
+@pytest.mark.parametrize(
+    ("answers", "effect"),
+    [
+        ((EMPTIED, EMPTIED, EMPTIED, FILLED), "confirmed"),
+        ((FILLED,), "confirmed"),
+        ((EMPTIED,), "none"),
+        ((FIELD,), "none"),
+    ],
+    ids=["emptied first", "at once", "emptied only", "never"],
+)
+def test_a_value_is_looked_for_until_it_is_there(monkeypatch, answers, effect):
+    monkeypatch.setattr(pointing, "folder_of", str)
+    desktop = ScriptedDesktop(FIELD, *answers)
+    trace, acts = Trace(), Acting(Looking(desktop, None, Typed()))
+    trace.id = "x"
+
+    async def aim(*_):
+        return Aim(Routed(WINDOW, (WINDOW,), exact=False), FIELD, None)
+
+    async def set_value(*_):
+        return True
+
+    acts.aim, desktop.set_value = aim, set_value
+    call = SetValueCall(target=Target(element_ref=ElementRef(element_id="e")), value="new")
+    assert asyncio.run(Pointing(acts, acts._looking).set_value(trace, call)).effect == effect
 
 
 def test_a_program_that_says_nothing_is_looked_at_for_its_own_time_and_no_longer(monkeypatch):

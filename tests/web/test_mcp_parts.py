@@ -12,6 +12,7 @@ from bascule.foundation.errors import Unavailable
 from bascule.kernel.call import LOCAL
 from bascule.surfaces.mcp import sdk_log
 from bascule.surfaces.mcp.mount import Mount
+from patience import PATIENCE
 
 
 def test_before_the_daemon_is_there_the_answer_says_to_try_again():
@@ -112,10 +113,37 @@ def test_a_stop_while_it_loads_refuses_who_waits_and_opens_nothing():
         await refused(mount)
         assert (sdk.loads, sdk.answered) == (1, [])
 
-    async def refused(mount):
-        with pytest.raises(Unavailable) as stopped:
+    with_mount(act)
+
+
+async def refused(mount):
+    with pytest.raises(Unavailable) as stopped:
+        await ask(mount, b"1")
+    assert stopped.value.retry_after
+
+
+def test_a_stop_in_the_very_turn_of_the_first_request_refuses_it():
+    async def act(mount, sdk, group):
+        asked = group.create_task(refused(mount))
+        # Both get their turn before what the request started gets its first.
+        stopping = group.create_task(mount.stop())
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait({asked, stopping})
+        assert (sdk.loads, sdk.answered) == (0, [])
+
+    with_mount(act)
+
+
+@pytest.mark.parametrize("fault", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_library_that_exits_while_it_loads_does_not_end_the_daemon(fault):
+    async def act(mount, sdk, _group):
+        sdk.fault = fault
+        sdk.may_load.set()
+        with pytest.raises(ImportError, match=type(fault).__name__):
             await ask(mount, b"1")
-        assert stopped.value.retry_after
+        sdk.fault = None
+        await ask(mount, b"2")
+        assert sdk.answered == [b"2"]
 
     with_mount(act)
 

@@ -128,9 +128,11 @@ class Bells:
         return InboxWatchResult(unread=inbox.unread, from_=list(named), oldest=oldest)
 
     def _has_news(self, inbox: Inbox, params: InboxWatchParams) -> bool:
-        if params.skip_rung is SkipRung.NONE:
+        own = params.skip_rung is SkipRung.OWN
+        if params.skip_rung is SkipRung.NONE or (own and params.by is None):
+            # A look without a bell has rung for nothing.
             return True
-        bell = (params.by or "") if params.skip_rung is SkipRung.OWN else ""
+        bell = (params.by or "") if own else ""
         for ticket_id in inbox.sent_after(inbox.rung_to.get(bell, 0)):
             if self._counts(inbox, ticket_id, params):
                 return True

@@ -247,13 +247,16 @@ class Inbox:
     def _first_returned(self, limit: int) -> list[str]:
         """The oldest that came back. Entries of messages acknowledged meanwhile, or out again, are dropped.
 
-        They stay in the heap, where their lease makes them such entries.
+        They stay in the heap, where their lease makes them such entries; each once, however often it came back.
         """
         found: dict[str, int] = {}
-        while self._returned and len(found) < limit:
-            number, ticket_id = heapq.heappop(self._returned)
-            if self._numbers.get(ticket_id) == number and ticket_id not in self.leases:
+        while self._returned:
+            number, ticket_id = self._returned[0]
+            if ticket_id not in found and self._numbers.get(ticket_id) == number and ticket_id not in self.leases:
+                if len(found) == limit:
+                    break
                 found[ticket_id] = number
+            heapq.heappop(self._returned)
         for ticket_id, number in found.items():
             heapq.heappush(self._returned, (number, ticket_id))
         return list(found)

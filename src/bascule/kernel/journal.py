@@ -293,14 +293,11 @@ class Journal:
         if self.fault is not None:
             self._set_fault(None)
         fault: Exception | None = None
-        anchored: list[LedgerRow] = []
+        rows = [tx.record for tx in flight if tx.record is not None]
+        if rows:
+            # Before all callbacks: what these commit may be durable at once, and is the newer end then.
+            self._durable_head = (rows[-1].seq, rows[-1].hash)
         for tx in flight:
-            row = tx.record
-            if row is not None:
-                # Before the callbacks: what these commit may be durable at once, and is the newer end then.
-                self._durable_head = (row.seq, row.hash)
-                if row.seq % ANCHOR_EVERY == 0:
-                    anchored.append(row)
             for callback in tx.after:
                 try:
                     callback()
@@ -308,8 +305,9 @@ class Journal:
                     fault = fault or error
         for waiting in answers:
             waiting.landed()
-        for row in anchored:
-            self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
+        for row in rows:
+            if row.seq % ANCHOR_EVERY == 0:
+                self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
         if fault is not None:
             raise fault
 

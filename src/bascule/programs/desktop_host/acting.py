@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -238,14 +239,15 @@ class Acting:
         With `unverified` it also returns for how many milliseconds a change was looked for.
         """
         before = aim.element
-        watched = await self.pictured(execution, aim.routed, act, aim, patient=before.role in _CHECKABLE)
+        patient = partial(differs, before) if before.role in _CHECKABLE else None
+        watched = await self.pictured(execution, aim.routed, act, aim, patient=patient)
         unverified: tuple[d.Effect, int] = ("unverified", watched.ms)
         try:
             after = await self._desktop.refreshed(before)
         except (AppGone, NotAnswering) as error:
             execution.note("readback", outcome=str(error))
             return ("confirmed", None) if isinstance(error, AppGone) else unverified
-        changed = after is None or _shown_by(after) != _shown_by(before)
+        changed = after is None or differs(before, after)
         execution.note("readback", changed=changed, heard=watched.change)
         if changed or (watched.change and before.role not in _CHECKABLE):
             return "confirmed", None
@@ -259,11 +261,11 @@ class Acting:
         aim: Aim | None = None,
         blanked: tuple[Rect, ...] = (),
         *,
-        patient: bool = False,
+        patient: Callable[[Element], bool] | None = None,
     ) -> Watched:
         """before.png, the act, after.png; whether a change was seen meanwhile.
 
-        `patient`: look for the element's own change for the longest time, because its absence is reported as `none`.
+        `patient`: look for the element to become this, for the longest time, because its absence is reported as `none`.
         """
         _check_complete(execution)
         program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)
@@ -295,7 +297,13 @@ class Acting:
         return watched
 
     async def _watch(
-        self, changed: asyncio.Event, aim: Aim | None, program: str | None, *, by_action: bool, patient: bool
+        self,
+        changed: asyncio.Event,
+        aim: Aim | None,
+        program: str | None,
+        *,
+        by_action: bool,
+        patient: Callable[[Element], bool] | None,
     ) -> Watched:
         """Until the first sign of a change, or until none came in the time in which this program gives one.
 
@@ -307,20 +315,20 @@ class Acting:
         pace = self._desktop.pace_of(program)
         within = CONFIRM_SECONDS if aim is None else pace.reports_within
         change = by_action and await _set_within(changed, pace.action_delay)
-        while patient or not change:
-            if patient:
+        while patient is not None or not change:
+            if patient is not None:
                 # What its program says may be about something else; the element says it of itself.
                 changed.clear()
-            if aim is not None and await self._differs(aim.element, end):
+            if aim is not None and await self._became(aim.element, patient or partial(differs, aim.element), end):
                 change = True
                 break
             change = await _set_within(changed, min(within, end - loop.time()))
-            if not patient or loop.time() >= end:
+            if patient is None or loop.time() >= end:
                 break
         return Watched(change, int((loop.time() - began) * 1000))
 
-    async def _differs(self, element: Element, end: float) -> bool:
-        """Whether an element shows something else by now. One whose program does not answer shows nothing."""
+    async def _became(self, element: Element, wanted: Callable[[Element], bool], end: float) -> bool:
+        """Whether an element is gone or as it is wanted by now. One whose program does not answer shows nothing."""
         try:
             async with asyncio.timeout_at(end):
                 now = await self._desktop.refreshed(element)
@@ -328,7 +336,7 @@ class Acting:
             return False
         except AppGone:
             return True
-        return now is None or _shown_by(now) != _shown_by(element)
+        return now is None or wanted(now)
 
     async def _picture(
         self, execution: Execution, routed: Routed, tree: Tree | None, blanked: tuple[Rect, ...]
@@ -371,6 +379,11 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
+
+
+def differs(before: Element, now: Element) -> bool:
+    """Whether an element shows something else than before."""
+    return _shown_by(now) != _shown_by(before)
 
 
 def _shown_by(element: Element) -> tuple[str | None, str, frozenset[str]]:

@@ -5,7 +5,7 @@ import contextlib
 from bascule.desktop import extensions as m
 from bascule.desktop import protocol as d
 from bascule.desktop.errors import not_found
-from bascule.programs.desktop_host.acting import Acting, Aim, check_enabled, onto
+from bascule.programs.desktop_host.acting import Acting, Aim, check_enabled, differs, onto
 from bascule.programs.desktop_host.elements import Element, Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.looking import Looking, folder_of, modals, within
@@ -84,8 +84,12 @@ class Pointing:
             if not done:
                 raise not_found("the element takes no value: type or click instead", reason="action")
 
+        def is_set(now: Element) -> bool:
+            # Some programs empty a field first.
+            return differs(aim.element, now) if now.secret else now.value == shown
+
         blanked = (aim.element.rect,) if isinstance(value, str) else ()
-        watched = await self._acting.pictured(execution, aim.routed, act, aim, blanked, patient=True)
+        watched = await self._acting.pictured(execution, aim.routed, act, aim, blanked, patient=is_set)
         now = None
         with contextlib.suppress(AppGone):
             now = await self._desktop.refreshed(aim.element)

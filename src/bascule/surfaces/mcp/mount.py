@@ -11,6 +11,7 @@ import gc
 import importlib
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from bascule.foundation.errors import NotFound, Unavailable
@@ -53,18 +54,21 @@ def begin_loading(load: Callable[[], Any]) -> "asyncio.Future[Any]":
     loop = asyncio.get_running_loop()
     loaded: asyncio.Future[Any] = loop.create_future()
 
-    def settle(module: Any, error: BaseException | None) -> None:
+    def settle(module: Any, error: Exception | None) -> None:
         if error is not None:
             loaded.set_exception(error)
         else:
             loaded.set_result(module)
 
     def work() -> None:
-        module, error = None, None
+        module: Any = None
+        error: Exception | None = None
         try:
             module = load()
-        except BaseException as fault:  # noqa: BLE001 - raised where it is awaited
+        except Exception as fault:  # noqa: BLE001 - raised where it is awaited
             error = fault
+        except BaseException as fault:  # noqa: BLE001 - a library that exits must not take the daemon along
+            error = ImportError(f"the import ended with {fault!r}")
         # The loop is closed if the daemon did not wait for this thread.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, module, error)
@@ -132,6 +136,7 @@ class Mount:
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_future()
             self._opener = self._group.create_task(self._open(self._group, self._opening))
+            self._opener.add_done_callback(partial(self._over, self._opening))
         opening = self._opening
         # Not awaited itself: a caller that leaves would cancel it for the others.
         await asyncio.wait({opening})
@@ -141,16 +146,17 @@ class Mount:
         try:
             self._door, self._task = await self._new_door(group)
             opening.set_result(self._door)
-        except asyncio.CancelledError:
-            opening.set_exception(_not_serving())
-            raise
         except Exception as error:  # noqa: BLE001 - raised in every request that waits for it
             opening.set_exception(error)
-        finally:
-            # Retrieved, even if every caller has left: else asyncio reports it.
-            opening.exception()
-            # After a fault the next request tries again.
-            self._opening = None
+
+    def _over(self, opening: "asyncio.Future[Door]", _: "asyncio.Task[None]") -> None:
+        """Called also of an opener that was cancelled before its first step."""
+        if not opening.done():
+            opening.set_exception(_not_serving())
+        # Retrieved, even if every caller has left: else asyncio reports it.
+        opening.exception()
+        # After a fault the next request tries again.
+        self._opening = None
 
     async def _new_door(self, group: asyncio.TaskGroup) -> "tuple[Door, asyncio.Task[None]]":
         self._loading = begin_loading(self.load)
