@@ -69,6 +69,23 @@ def test_a_turn_that_takes_long_does_not_renew_the_share():
         runner.run(scene())
 
 
+def test_who_would_have_to_wait_is_known_before_it_asks(run):
+    async def scene(turns):
+        done = []
+        assert not turns.is_spent("Tom")
+        for number in range(3):
+            later(turns, "Tom", done, number)
+        assert turns.is_spent("Tom")
+        assert not turns.is_spent("Jerry")
+        await until(done, 3)
+        assert not turns.is_spent("Tom")
+        turns.over_quota("Tom")
+        assert turns.is_spent("Tom")
+        assert not turns.is_spent("Jerry")
+
+    run(scene)
+
+
 def test_somebody_else_is_not_kept_waiting(run):
     async def scene(turns):
         done = []

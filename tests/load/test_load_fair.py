@@ -10,13 +10,15 @@ import socket
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from wires import Caller, LinkWire
+from wires import Caller, LinkWire, Wire, request
 
+from bascule.surfaces.fair_share import CALLS_PER_TURN, HTTP_CALLS
 from gabp.content_length import frame
 from load_scenes import flood, heavy, until
 
 # Fits into a socket's buffer, so that all of it is there when the daemon goes on.
 FLOOD = 600
+HTTP_FLOOD = 64
 STALL_MS = 2_000
 UNFAIR = {"bascule.daemon.compose.CALLS_PER_TURN": 10**9}
 
@@ -91,6 +93,40 @@ def calls_before_mine(living, connections, number):
         order = order_of_calls(living, "agents.heartbeat", wanted, {f"agent:{bad}", f"agent:{mine}"})
         assert len(order) == wanted
         return order.index(f"agent:{mine}")
+
+
+def test_one_call_beside_a_flood_over_http_waits_for_a_few_calls_not_for_all(start):
+    living, _ = start(durability="memory")
+    # Two turns: one in which its connection is taken, one in which its request is read.
+    assert max(http_calls_before_mine(living, number) for number in range(3)) <= 3 * CALLS_PER_TURN // HTTP_CALLS
+
+
+def test_one_call_beside_a_flood_over_http_waits_for_all_of_it_without_fair_share(start):
+    # The control. A connection is taken in one turn of the loop and read in the next, so all others come first.
+    living, _ = start(durability="memory", constants=UNFAIR)
+    assert http_calls_before_mine(living, 0) > HTTP_FLOOD // 2
+
+
+def http_calls_before_mine(living, number):
+    """As `calls_before_mine`, of a flood on connections that are open already; mine is new."""
+    bad, mine = (Caller(living).register(f"{name}{number}") for name in ("flooder", "good"))
+
+    def beat(caller, name):
+        return request("POST", f"/agents/{name}{number}/heartbeat", caller.headers, b"")
+
+    with ExitStack() as stack:
+        address = living.tcp
+        flooders = [stack.enter_context(Wire(address)) for _ in range(HTTP_FLOOD)]
+        for each in flooders:
+            each.send(beat(bad, "flooder"))
+            assert each.answer().status == 200
+        with stopped(living):
+            for each in flooders:
+                each.send(beat(bad, "flooder"))
+            stack.enter_context(Wire(address)).send(beat(mine, "good"))
+        who = {f"agent:flooder{number}", f"agent:good{number}"}
+        order = order_of_calls(living, "agents.heartbeat", 2 * HTTP_FLOOD + 1, who)
+        return order.index(f"agent:good{number}") - HTTP_FLOOD
 
 
 def test_large_messages_come_one_at_a_time_and_an_ask_goes_between_them(start):

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from bascule.kernel.journal_ports import Batch, LedgerRow
-from bascule.stores import schema
+from bascule.stores import schema, sqlite
 from bascule.stores.schema import KEEP_BACKUPS, SCHEMA_VERSION, StoreUnusable, back_up, prepare
 from bascule.stores.sqlite import SqliteStore
 from patience import PATIENCE
@@ -150,6 +150,26 @@ def test_the_write_ahead_log_keeps_deleted_text_until_it_is_folded(path, open_st
     store = open_store(fold_after=3_600)
     write(store, some("correct-horse-battery"), Batch([("tickets", "k", None)], []))
     assert b"correct-horse-battery" in Path(f"{path}-wal").read_bytes()
+
+
+# What a commit may have to fold before the one behind it begins: 1,000 pages, and the pages of the last commit.
+LOG_BYTES = 6 * 1024 * 1024
+
+
+def test_large_rows_are_folded_a_few_at_a_time(path, open_store):
+    assert log_after_large_rows(path, open_store()) < LOG_BYTES
+
+
+def test_a_log_of_four_times_the_pages_keeps_more_large_rows(path, open_store, monkeypatch):
+    """The control: it is the limit that folds them."""
+    monkeypatch.setattr(sqlite, "WAL_CHECKPOINT_PAGES", 4_000)
+    assert log_after_large_rows(path, open_store()) > 2 * LOG_BYTES
+
+
+def log_after_large_rows(path, store):
+    """How long the log has become: it keeps its length while it is overwritten."""
+    write(store, *(some("x" * 1024 * 1024, f"k{seq}", seq) for seq in range(1, 25)))
+    return os.stat(f"{path}-wal").st_size
 
 
 def test_closing_folds_the_wal_back(path, open_store):

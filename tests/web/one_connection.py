@@ -19,6 +19,7 @@ class Transport:
         self.closing = False
         self.aborted = False
         self.unread = 0
+        self.reading = True
 
     def get_extra_info(self, _: str) -> None:
         return None
@@ -40,10 +41,10 @@ class Transport:
         return self.unread
 
     def pause_reading(self) -> None:
-        pass
+        self.reading = False
 
     def resume_reading(self) -> None:
-        pass
+        self.reading = True
 
 
 class Turns:
@@ -56,6 +57,9 @@ class Turns:
     def take(self, _who: Any, _size: int, _calls: int) -> bool:
         self.share -= 1
         return self.share >= 0
+
+    def is_spent(self, _who: Any) -> bool:
+        return self.share <= 0
 
     def wait(self, _who: Any, _size: int, go_on: Any) -> None:
         self.waiting.append(go_on)
@@ -101,8 +105,10 @@ class App:
         self.pending: list[Wait] = []
         self.max_body = 1000
         self.revoked = False
+        self.admitted = 0
 
     def admit(self, request: Request) -> Response | None:
+        self.admitted += 1
         if request.path == b"/deny" or self.revoked:
             return self.refusal(Unauthenticated("who?"))
         request.principal = "agent"

@@ -175,6 +175,105 @@ def test_refusals_take_turns_like_everything_else():
     asyncio.run(live())
 
 
+def test_what_a_client_sends_before_its_turn_is_not_looked_at():
+    async def live():
+        peer = Peer()
+        peer.send(get(b"/a"))
+        peer.app.turns.share = 0
+        peer.send(get(b"/b"))
+        assert (peer.app.admitted, peer.transport.reading) == (1, True)
+        # The rest of what it has to say stays in its socket.
+        peer.send(get(b"/c"), get(b"/d"))
+        assert (peer.app.admitted, peer.transport.reading) == (1, False)
+        peer.after(3600)
+        assert not peer.transport.closing, "it waits for us, not we for it"
+        peer.app.turns.give(1000)
+        assert peer.app.admitted == 4
+        assert [path for _, path, _ in peer.app.served] == [b"/a", b"/b", b"/c", b"/d"]
+        assert peer.transport.reading
+        peer.after(module.KEEP_ALIVE_SECONDS + 1)
+        assert peer.transport.closing
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("first", [[], [get(b"/deny")]], ids=["new", "refused before"])
+def test_a_client_that_is_not_known_yet_is_looked_at(first):
+    # The control: whose turn it is cannot be known before the head.
+    async def live():
+        peer = Peer()
+        peer.send(*first)
+        before = peer.app.admitted
+        peer.app.turns.share = 0
+        peer.send(get(b"/a"))
+        assert peer.app.admitted == before + 1
+        assert not peer.app.served
+        peer.app.turns.give(1)
+        assert peer.app.served
+
+    asyncio.run(live())
+
+
+def test_an_agent_that_is_revoked_before_its_turn_is_refused():
+    async def live():
+        peer = Peer()
+        peer.send(get(b"/a"))
+        peer.app.turns.share = 0
+        peer.send(get(b"/b"))
+        peer.app.revoked = True
+        peer.app.turns.give(1000)
+        assert peer.statuses() == [200, 401]
+
+    asyncio.run(live())
+
+
+def test_a_client_that_leaves_before_its_turn_is_not_served():
+    async def live():
+        peer = Peer()
+        peer.send(get(b"/a"))
+        peer.app.turns.share = 0
+        peer.send(get(b"/b"), get(b"/c"))
+        peer.connection.connection_lost(None)
+        peer.app.turns.give(1000)
+        assert [path for _, path, _ in peer.app.served] == [b"/a"]
+
+    asyncio.run(live())
+
+
+def test_the_rest_of_a_body_does_not_wait_for_a_turn():
+    # Else the time that a body has would begin anew with each turn.
+    async def live():
+        peer = Peer()
+        peer.send(get(b"/a"))
+        whole = post(b"/b", b"x" * 50)
+        peer.send(whole[:-5])
+        peer.app.turns.share = 0
+        peer.send(whole[-5:-3])
+        peer.after(module.BODY_SECONDS)
+        peer.app.turns.give(1000)
+        assert peer.statuses() == [200, 400]
+
+    asyncio.run(live())
+
+
+def test_a_peer_that_does_not_read_is_not_read_on_when_its_turn_comes():
+    async def live():
+        peer = Peer()
+        peer.send(get(b"/a"))
+        peer.app.turns.share = 0
+        peer.send(get(b"/b"), get(b"/c"))
+        peer.connection.pause_writing()
+        peer.app.turns.give(1000)
+        assert not peer.transport.reading
+        assert peer.statuses() == [200]
+        peer.connection.resume_writing()
+        await asyncio.sleep(0)
+        assert peer.transport.reading
+        assert peer.statuses() == [200] * 3
+
+    asyncio.run(live())
+
+
 # -- time -----------------------------------------------------------------------------------------
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable
 # Small calls of one principal in one turn: half a millisecond, which nobody beside it notices. One agent that answers
 # everybody's questions is such a principal, too.
 CALLS_PER_TURN = 16
-# A request over HTTP takes as long as two over link.
-HTTP_CALLS = 2
+# A request over HTTP, with its head, takes as long as four over link in one read.
+HTTP_CALLS = 4
 # A call of 1 MiB keeps the loop for milliseconds, and the disk after it. From this size on calls come one at a time,
 # with a pause in proportion between them, from any caller: an ask beside them meets one, not all.
 LARGE_BYTES = 64 * 1024
@@ -55,6 +55,12 @@ class FairShare:
         if large:
             self._pause(_LARGE, size * LARGE_PAUSE_PER_BYTE)
         return True
+
+    def is_spent(self, who: Hashable) -> bool:
+        """Whether a small call of `who` would have to wait: what it sent need not be looked at before."""
+        return self._spent.get(who, 0) >= self._share or (
+            bool(self._waiting or self._paused) and self._is_late((who, False))
+        )
 
     def wait(self, who: Hashable, size: int, go_on: Callable[[], None]) -> None:
         """Have `go_on` called when it is the turn of `who` again; it asks `take` once more."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import httptools
 
 from bascule.foundation.errors import InvalidRequest, TooLarge
+from bascule.kernel.call import Principal
 from bascule.surfaces.fair_share import HTTP_CALLS
 from bascule.surfaces.http.app import App
 from bascule.surfaces.http.exchange import (
@@ -24,6 +25,7 @@ from bascule.surfaces.http.exchange import (
     encode_head,
     encode_response,
 )
+from bascule.surfaces.http.heads import CODING, bad_head, has_body, why_refused
 from bascule.transports.peercred import peer_of
 
 if TYPE_CHECKING:
@@ -49,15 +51,10 @@ MAX_AHEAD_BYTES = 1024 * 1024
 NEVER = float("inf")
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-_BAD = (
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
-    b"content-length: %d\r\nconnection: close\r\n\r\n%b"
-)
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOT_HTTP = "This is not HTTP as it is spoken here."
-_VERSIONS = ("1.0", "1.1")
-_EXPECT, _CODING = b"expect", b"transfer-encoding"
+_EXPECT = b"expect"
 # Refusals share their turns on the loop: nobody has to be known to be refused.
 _NOBODY = "refused"
 
@@ -100,6 +97,9 @@ class HttpConnection(asyncio.Protocol):
         self._pending: Pending | None = None
         self._ahead: deque[Request] = deque()
         self._reading = True
+        # Who sent the request before, and what came since then and is not looked at before it is the sender's turn.
+        self._sender: Principal | None = None
+        self._unread = b""
         self.write_paused = False
         # Bytes that come on this connection are dropped.
         self._ignores_input = False
@@ -128,6 +128,28 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ignores_input:
             return
+        if self._unread:
+            # No second request is sent ahead of the first one's turn: what is more than that stays in the socket.
+            self._unread += data
+            self._stop_reading()
+            return
+        if self._stage == "idle" and self._sender is not None and self._app.turns.is_spent(self._sender):
+            self._unread = data
+            if self._current is None:
+                self.due = NEVER
+            self._app.turns.wait(self._sender, 0, self._look)
+            return
+        self._parse(data)
+
+    def _look(self) -> None:
+        """At what had to wait."""
+        data, self._unread = self._unread, b""
+        if not self.write_paused:
+            self._read_on()
+        if not self._ignores_input:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         before = self._stage
         self._moved = False
         self._framing_bytes += len(data)
@@ -138,7 +160,7 @@ class HttpConnection(asyncio.Protocol):
             self._ignores_input = True
         except httptools.HttpParserError:
             if not self._ignores_input:
-                self._refuse(_bad(_NOT_HTTP))
+                self._refuse(bad_head(_NOT_HTTP))
             return
         if self._ignores_input:
             return
@@ -168,9 +190,8 @@ class HttpConnection(asyncio.Protocol):
         """The peer does not read what it asked for: nothing more is read from it until it does."""
         self.write_paused = True
         # What is written in pieces waits by itself, and must learn when its reader is gone.
-        if self._reading and (self._pending is None or not self._pending.in_pieces):
-            self._reading = False
-            self.transport.pause_reading()
+        if self._pending is None or not self._pending.in_pieces:
+            self._stop_reading()
 
     def resume_writing(self) -> None:
         self.write_paused = False
@@ -215,7 +236,7 @@ class HttpConnection(asyncio.Protocol):
         name = name.lower()
         self._head_size += len(name) + len(value)
         self._headers.append((name, value))
-        if name == _CODING:
+        if name == CODING:
             self._codings.append(value)
         elif name == _EXPECT and value.lower() == b"100-continue":
             self._expects_continue = True
@@ -228,12 +249,12 @@ class HttpConnection(asyncio.Protocol):
             return
         version = parser.get_http_version()
         if reason := why_refused(target, version, self._codings):
-            self._refuse(_bad(reason))
+            self._refuse(bad_head(reason))
             return
         upgrade = parser.should_upgrade()
-        if upgrade and _has_body(headers):
+        if upgrade and has_body(headers):
             # The parser takes the body for the other protocol: the request would be served without it.
-            self._refuse(_bad("A request with a body must not ask for an upgrade: set the client to HTTP/1.1."))
+            self._refuse(bad_head("A request with a body must not ask for an upgrade: set the client to HTTP/1.1."))
             return
         keep_alive = parser.should_keep_alive() and version != "1.0" and not upgrade
         request = Request(parser.get_method().decode("ascii"), target, version, headers, keep_alive=keep_alive)
@@ -244,6 +265,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._stage = "body"
         self._moved = True
+        self._sender = request.principal
         self._request = request
         # RFC 9110, 10.1.1: who speaks HTTP/1.0 does not wait for it.
         if self._expects_continue and self._current is None and version != "1.0":
@@ -401,8 +423,13 @@ class HttpConnection(asyncio.Protocol):
         while self._ahead and self._current is None and not self.write_paused and not self.transport.is_closing():
             self._serve(self._ahead.popleft())
 
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self.transport.pause_reading()
+
     def _read_on(self) -> None:
-        if not self._reading and not self.transport.is_closing():
+        if not self._reading and not self._unread and not self.transport.is_closing():
             self._reading = True
             self.transport.resume_reading()
 
@@ -457,30 +484,6 @@ class HttpConnection(asyncio.Protocol):
             self._refuse_request(self._request, self._app.refusal(_body_too_slow()))
         else:
             self.transport.abort()
-
-
-def why_refused(target: bytes, version: str, codings: list[bytes]) -> str | None:
-    """What is wrong with a head that the parser takes, or None: each could mean something else to another reader.
-
-    We stand behind no proxy, but somebody may put one there; a head that both read alike hides no second request.
-    """
-    if version not in _VERSIONS:
-        return "Only HTTP/1.0 and HTTP/1.1 are spoken here."
-    # RFC 9112, 3.2.2: the authority of an absolute target replaces Host, which is the one that the gate checks.
-    if not target.startswith(b"/") or b"#" in target:
-        return "The target must be a path."
-    # RFC 9112, 6.1: a coding we do not undo must not be read as if it were none; HTTP/1.0 has none at all.
-    if codings and (len(codings) > 1 or codings[0].lower() != b"chunked" or version == "1.0"):
-        return "Transfer-Encoding must be chunked, once, in HTTP/1.1."
-    return None
-
-
-def _has_body(headers: Headers) -> bool:
-    return any(name == _CODING or (name == b"content-length" and value != b"0") for name, value in headers)
-
-
-def _bad(reason: str) -> bytes:
-    return _BAD % (len(reason), reason.encode("ascii"))
 
 
 def _too_large(limit: int) -> TooLarge:
