@@ -1,9 +1,12 @@
 """Clients that mean harm, at a real daemon: floods beside a body, peers that do not read, revoked agents."""
 
 import contextlib
+import os
 import re
 import select
 import socket
+import ssl
+import time
 from pathlib import Path
 
 import pytest
@@ -142,3 +145,28 @@ def test_a_stop_does_not_wait_for_peers_that_do_not_read_or_never_finish_their_h
                 assert unread.sock.recv(1, socket.MSG_PEEK)
                 silent.sendall(b"\x16\x03\x01")
                 assert daemon.stop() == 0
+
+
+def test_tls_connections_above_the_limit_keep_no_descriptor():
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+
+    def descriptors(daemon: Living) -> int:
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+    with short_dir() as folder, contextlib.ExitStack() as held:
+        certificate, key = certificate_in(Path(folder))
+        files = {"tls_cert": str(certificate), "tls_key": str(key)}
+        constants = {"bascule.surfaces.http.server.MAX_CONNECTIONS": 2}
+        daemon = held.enter_context(Living(f"{folder}/s", constants=constants, **files))
+        before = descriptors(daemon)
+        for _ in range(20):
+            plain = held.enter_context(socket.create_connection(daemon.tcp, timeout=PATIENCE))
+            # A refused one may be gone before its handshake ends; none of them closes its own side.
+            with contextlib.suppress(OSError):
+                held.enter_context(trusting.wrap_socket(plain, suppress_ragged_eofs=False))
+        # A connection that waits for its peer's end of TLS goes after asyncio's 30 s.
+        deadline = time.monotonic() + 15
+        while descriptors(daemon) > before + 2:
+            assert time.monotonic() < deadline, "they are closed"
+            time.sleep(0.05)

@@ -120,6 +120,10 @@ class HttpConnection(asyncio.Protocol):
             return
         self._in_room = self.door.entered(self)
         if not self._in_room:
+            if transport.get_extra_info("ssl_object") is not None:
+                # A peer that does not end its TLS would keep a descriptor that nobody counts.
+                self.abort()
+                return
             transport.write(_FULL)
             self.close()
             return
