@@ -31,6 +31,7 @@ QUICK = frozenset(
         "test_deferred.py",
         "test_quick.py",
         "test_fair_share.py",
+        "test_timers.py",
         "test_tasks.py",
         "adapters/test_desktop_places.py",
         "adapters/test_files_contract.py",

@@ -36,6 +36,7 @@ ORDINARY = {"command": "ls -la", "path": "/home/me/project/notes.txt"}
 # Whatever is not listed is allowed. A new method that some preset should refuse is added here first.
 ADMIN = (
     "agents.revoke",
+    "daemon.backup",
     "daemon.gc",
     "person.set",
     "person.unlock",

@@ -4,12 +4,14 @@ import asyncio
 import ctypes
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import bascule
 from adapters.sandbox.canary import NAME, RULES, canary_in
 from adapters.sandbox.cells import a_space
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
@@ -255,7 +257,10 @@ def test_programs_are_judged_where_the_daemon_is_not_root(outside: Path, kind: s
     place = [sys.executable, "-c", AS_NOBODY, kind, str(outside / "inner")]
     (outside / "inner").mkdir()
     (outside / "inner").chmod(0o777)
-    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Ours may lie where only root looks.
+    shutil.copytree(os.path.dirname(bascule.__file__), outside / "code" / "bascule")
+    found = ":".join([str(outside / "code"), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": found, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(place, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)
     expected = [("/bin/sh", None), ("/usr/bin/printenv", "no-env"), ("/usr/bin/true", None)]
     assert done.stdout == f"hi {expected}\n" * 2, done.stderr
