@@ -13,7 +13,7 @@ All of this is in memory and dies with the daemon. What was proved is kept by th
 import hashlib
 import hmac
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -35,7 +35,6 @@ MAX_CALLS = 20
 MAX_OPEN_WITHOUT_SESSION = 16
 # A touch each; more than these within a minute is a program.
 MAX_PROOFS = 256
-_DAEMON_ID_CHARS = 16
 
 
 class StatedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -112,9 +111,11 @@ def challenge_of(statement: bytes) -> bytes:
     return hashlib.sha256(DOMAIN + statement).digest()
 
 
-def daemon_id(key: bytes) -> str:
-    """Names the daemon of this store in statements: a signature for one daemon says nothing to another."""
-    return hmac.new(key, b"daemon id", "sha256").hexdigest()[:_DAEMON_ID_CHARS]
+class ProofBook(Protocol):
+    """What the gate asks."""
+
+    def take(self, proof_id: str, session_id: str, method: str, digest: str) -> str | None:
+        """Spend the proof for exactly this call: its id for the ledger, or None."""
 
 
 class Proofs:
@@ -124,6 +125,7 @@ class Proofs:
         self,
         clock: Clock,
         key: bytes,
+        daemon_id: str,
         *,
         challenge_seconds: float = CHALLENGE_SECONDS,
         proof_seconds: float = PROOF_SECONDS,
@@ -132,7 +134,7 @@ class Proofs:
         self._key = key
         self._challenge_seconds = challenge_seconds
         self._proof_seconds = proof_seconds
-        self.daemon_id = daemon_id(key)
+        self._daemon_id = daemon_id
         # In the order they were opened.
         self._open: dict[str, Challenge] = {}
         self._of_session: dict[str, str] = {}
@@ -148,7 +150,7 @@ class Proofs:
         asked = tuple(calls)
         expires_at = self._clock.wall_ms() + round(self._challenge_seconds * 1000)
         statement = Statement(
-            daemon=self.daemon_id,
+            daemon=self._daemon_id,
             origin=origin,
             purpose=purpose,
             session=session_id,
@@ -174,6 +176,9 @@ class Proofs:
         """The challenge, which is open no longer, whatever comes of it; None if it was not this session's."""
         challenge = self._close(challenge_id)
         return challenge if challenge is not None and challenge.session_id == session_id else None
+
+    def is_open(self, challenge_id: str) -> bool:
+        return challenge_id in self._open
 
     def in_time(self, challenge: Challenge) -> bool:
         return self._left(challenge.until, challenge.expires_at)
