@@ -1,11 +1,13 @@
 """Puts the daemon's own methods together."""
 
 from bascule.admin.consent import Consent
+from bascule.admin.console import Console, ConsoleFacts
 from bascule.admin.service import Admin
 from bascule.admin.settings import AdminSettings
-from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK, STATUS
+from bascule.daemon.composition import COLLECT_ALL, DAEMON_ID, FACTS, RULEBOOK, STATUS
 from bascule.daemon.ports import ANCHORS
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
+from bascule.kernel.ports import SESSIONS
 
 
 def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
@@ -19,5 +21,11 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         status=ports.need(STATUS),
         ledger_days=kernel.config.of(AdminSettings).ledger_days,
         consent=Consent(kernel.desk),
+        console=Console(
+            ports.need(SESSIONS),
+            kernel.clock,
+            kernel.timers,
+            ConsoleFacts(daemon_id=ports.need(DAEMON_ID), has_person=kernel.desk.has_person),
+        ),
         rulebook=ports.need(RULEBOOK),
     ).bridge()

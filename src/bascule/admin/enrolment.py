@@ -121,9 +121,9 @@ class Enrolment:
 
     def begin(self, call: Call, params: BeginParams, tx: Transaction) -> BeginResult:
         session_id = session_of(call)
-        origin = origin_of(self._sessions)
+        origins = origins_of(self._sessions)
         self._spend_code(params.code)
-        challenge = self._proofs.open(_ENROL, session_id, origin)
+        challenge = self._proofs.open(_ENROL, session_id, origins)
         self._remember(challenge, _Candidate(name=params.name))
         tx.subject = "passkeys"
         tx.details = {"session": session_id}
@@ -163,7 +163,7 @@ class Enrolment:
         if self._passkeys.with_credential(params.credential_id) is not None:
             raise Conflict("this passkey is enrolled already", hint="use another key, or keep this one")
         possession = AskedCall(method=_CONFIRM, digest=to_base64url(made.public_key.spki))
-        following = self._proofs.open(_ENROL, session_id, challenge.statement.origin, [possession])
+        following = self._proofs.open(_ENROL, session_id, challenge.statement.origins, [possession])
         self._remember(
             following,
             _Candidate(
@@ -250,17 +250,17 @@ def session_of(call: Call) -> str:
     return call.session.session_id
 
 
-def origin_of(sessions: Sessions) -> str:
+def origins_of(sessions: Sessions) -> tuple[str, ...]:
     """Where the console is served; it is part of what is signed."""
     if not sessions.origins:
         raise Conflict("the console is not served", hint="`bascule status` says why; `console_port` names its port")
-    return sessions.origins[0]
+    return sessions.origins
 
 
 def expected_of(proofs: Proofs, challenge: Challenge) -> Expected:
     return Expected(
         challenge=challenge.bytes,
-        origins=(challenge.statement.origin,),
+        origins=challenge.statement.origins,
         rp_id=RP_ID,
         in_time=proofs.in_time(challenge),
     )
@@ -295,7 +295,7 @@ def refusal(what: str, refused: CeremonyRefused) -> BasculeError:
 
 
 def unknown_challenge() -> BasculeError:
-    return Conflict(
+    return Forbidden(
         "this challenge is not open (any more)",
         hint="ask for a new one: each is good for one try within a minute, and a session has one at a time",
     )

@@ -41,6 +41,8 @@ class StatusResult(Result, frozen=True, kw_only=True):
     ledger_head: str
     # What speaks against the ledger since the last start: it ends before, or differs from, what was anchored.
     ledger_problem: str | None = None
+    # Why there is no web console though one was wanted: whose program has its port.
+    console_problem: str | None = None
     # Who the daemon takes the caller for.
     principal: str
 

@@ -10,6 +10,7 @@ import msgspec
 from bascule.admin import approvals
 from bascule.admin import protocol as rows
 from bascule.admin.consent import Consent
+from bascule.admin.console import Console
 from bascule.admin.declared import AdminDeclared
 from bascule.admin.person import Person
 from bascule.admin.ports import Anchors
@@ -60,6 +61,7 @@ class Admin:
         status: StatusSource,
         ledger_days: int,
         consent: Consent,
+        console: Console,
         rulebook: Rulebook,
     ) -> None:
         self._store = store
@@ -73,6 +75,7 @@ class Admin:
         # Who asked for it hears of a fault.
         self._tasks = Tasks(lambda _name, _error: None)
         self.consent = consent
+        self.console = console
         self.rulebook = rulebook
         # When each segment was closed, in this life's clock: a jump of the wall clock must not throw records away.
         now, wall = clock.monotonic(), clock.wall_ms()
@@ -102,6 +105,7 @@ class Admin:
                 approvals.POLICY_SHOW.bind(self.rulebook.show),
                 approvals.POLICY_EXPLAIN.bind(self.rulebook.explain),
                 approvals.POLICY_ACCEPT.bind(self.rulebook.accept),
+                *self.console.methods(),
             ],
             gauges=[
                 Gauge("bascule_approvals_pending", "Questions that wait for the person.", self.consent.pending),
@@ -109,7 +113,8 @@ class Admin:
             ],
             collect=self.collect,
             sweep=self.sweep,
-            end=self.consent.end,
+            end=self._end,
+            waiting=lambda: self.console.pairings.waiting,
             close=self._tasks.close,
         )
 
@@ -136,8 +141,13 @@ class Admin:
         path = await asyncio.wrap_future(self._store.back_up())
         return BackupResult(path=path, bytes=os.stat(path).st_size)
 
+    def _end(self) -> None:
+        self.consent.end()
+        self.console.pairings.end()
+
     def sweep(self, tx: Transaction) -> list[GcItem]:
         self.rulebook.look_at_file()
+        self.console.sessions.expire()
         return []
 
     def collect(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:

@@ -244,7 +244,7 @@ class ProofWalk:
             challenge = challenge_of(canonical(evidence.statement))
             expected = Expected(
                 challenge=challenge,
-                origins=(statement.origin,),
+                origins=statement.origins,
                 rp_id=kept.rp_id,
                 in_time=rfc3339(record.at) <= statement.expires_at,
             )

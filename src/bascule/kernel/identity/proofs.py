@@ -58,6 +58,12 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     expires_at: str
     # None: a browser that is about to sign in.
     session: str | None = None
+    # Further addresses of the same console, by its user's settings.
+    also_at: tuple[str, ...] = ()
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        return (self.origin, *self.also_at)
 
     def canonical(self) -> bytes:
         return canonical(msgspec.to_builtins(self))
@@ -142,7 +148,9 @@ class Proofs:
 
     # -- challenges --
 
-    def open(self, purpose: str, session_id: str | None, origin: str, calls: Iterable[AskedCall] = ()) -> Challenge:
+    def open(
+        self, purpose: str, session_id: str | None, origins: tuple[str, ...], calls: Iterable[AskedCall] = ()
+    ) -> Challenge:
         """A new challenge. One is open per session: the one before it is void."""
         self._make_room()
         if session_id is not None:
@@ -151,7 +159,8 @@ class Proofs:
         expires_at = self._clock.wall_ms() + round(self._challenge_seconds * 1000)
         statement = Statement(
             daemon=self._daemon_id,
-            origin=origin,
+            origin=origins[0],
+            also_at=origins[1:],
             purpose=purpose,
             session=session_id,
             calls=tuple(StatedCall(method=each.method, digest=self.keyed(each.digest), about=each.about) for each in asked),
