@@ -156,7 +156,8 @@ PERSON_PROVE = Changes[ProveParams, ProveResult](
     "person.prove",
     "Answer a challenge with a passkey or the passphrase, once.",
     Http("POST", "/v1/person/prove", max_body=MAX_CEREMONY_BODY),
-    effect=Effect.ADMIN,
+    # To say who one is does nothing to the world, and a page that has shown nothing may do nothing else.
+    effect=Effect.READ,
     who=BROWSER_PAGE,
     proof=Grade.PAIRED,
 )

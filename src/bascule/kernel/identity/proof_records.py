@@ -125,7 +125,9 @@ class ProofWalk:
     # A forged ledger would otherwise list every record; the first few say where to look.
     MAX_FAULTS = 50
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_window: bool = False) -> None:
+        """`is_window`: the store forgets its oldest records without keeping their keys (durability memory)."""
+        self._is_window = is_window
         self.faults: list[str] = []
         # Signatures that hold.
         self.signatures = 0
@@ -166,7 +168,7 @@ class ProofWalk:
             self._fault(record, str(error))
 
     def finish(self) -> None:
-        for waiting in self._waiting.values():
+        for waiting in self._waiting.values() if not self._is_window else ():
             for record, _ in waiting:
                 self._fault(record, "its key was never enrolled")
         self._waiting.clear()

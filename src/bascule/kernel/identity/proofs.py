@@ -197,7 +197,7 @@ class Proofs:
 
     # -- proofs --
 
-    def prepare(self, challenge: Challenge) -> Proof:
+    def prepare(self) -> Proof:
         """The name of the proof to come; it counts once it is `issued`."""
         return Proof(
             proof_id=new_id("prf"), expires_at=self._clock.wall_ms() + round(self._proof_seconds * 1000)
