@@ -11,8 +11,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
-from bascule.kernel.identity.webauthn import EDDSA, ES256, RS256
-
+# COSE numbers.
+ES256, EDDSA, RS256 = -7, -8, -257
 ORIGIN = "http://localhost:5051"
 RP_ID = "localhost"
 
