@@ -29,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     Check("sockets", daemon.check_sockets),
     Check("daemon", daemon.check_daemon),
     Check("port", daemon.check_port),
+    Check("console", daemon.check_console),
     Check("token", daemon.check_token),
     Check("loopback", machine.check_loopback),
     Check("disk", machine.check_disk),

@@ -1,4 +1,4 @@
-"""Opens a file with whatever program the person's desktop has for it."""
+"""Opens a file or an address with whatever program the person's desktop has for it."""
 
 import os
 import shutil

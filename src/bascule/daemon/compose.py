@@ -36,6 +36,9 @@ from bascule.kernel.route import Route
 from bascule.kernel.settings import Config
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.picture_files import PictureFiles
+from bascule.surfaces.console.admission import ConsoleAdmission
+from bascule.surfaces.console.app import ConsoleApp
+from bascule.surfaces.console.static import StaticFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
 from bascule.surfaces.http.admission import Admission, SpaceAdmission, loopback_hosts
 from bascule.surfaces.http.app import App
@@ -189,8 +192,29 @@ class Daemon(Composition):
             on_status=self.metrics.request,
             on_fault=partial(internal, self.log),
             as_owner=PLAIN_METHODS if self.settings.auth == "off" and door == "tcp" else frozenset(),
-            forms={name: Form(*form) for each in self.bridges.values() for name, form in each.http_forms.items()},
+            forms=self._forms(),
         )
+
+    def console_app(self) -> ConsoleApp:
+        admission = ConsoleAdmission(
+            self.sessions,
+            origins=self.sessions.origins,
+            clock=self.clock,
+            on_wrong_token=lambda: self._note_wrong_token("console"),
+        )
+        return ConsoleApp(
+            admission,
+            tuple(route for row in self.rows for route in row.routes),
+            self.gate,
+            self.turns,
+            files=StaticFiles(),
+            on_status=self.metrics.request,
+            on_fault=partial(internal, self.log),
+            forms=self._forms(),
+        )
+
+    def _forms(self) -> dict[str, Form]:
+        return {name: Form(*form) for each in self.bridges.values() for name, form in each.http_forms.items()}
 
     def _side_app(self, admission: SpaceAdmission, served: frozenset[str], what: str) -> App:
         return App(

@@ -3,6 +3,7 @@
 What a daemon and a test's house have in common: both pass a list of bridges, and the implementations of what they need.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -27,11 +28,13 @@ from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects
 from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate, Quota
+from bascule.kernel.identity.proofs import Proofs
+from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.ledger import SEGMENT_RECORDS, Anchor
 from bascule.kernel.policy.engine import Policy
-from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
+from bascule.kernel.ports import COUNT_MAIL, PARTIES, PROOFS, SEEN, SESSIONS
 from bascule.kernel.refusals import Refusals
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Shape
@@ -45,6 +48,7 @@ FACTS: Port[Table[DaemonFact]] = Port("facts")
 RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
 STATUS: Port[StatusSource] = Port("status")
+DAEMON_ID: Port[str] = Port("daemon id")
 
 
 class Composition:
@@ -83,9 +87,13 @@ class Composition:
         self.state_dir = state_dir
         # What `daemon.status` says.
         self.doors: dict[str, str] = {}
+        # Why there is no console where one was wanted.
+        self.console_problem: str | None = None
         self.ledger_problem: str | None = None
         self.started_at = clock.wall_ms()
         self._started = clock.monotonic()
+        self.sessions = Sessions(clock)
+        self.proofs = Proofs(clock, key, _daemon_id(key))
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
         self.facts: Table[DaemonFact] = Table("house", DaemonFact)
@@ -123,6 +131,7 @@ class Composition:
             refusals=self.refusals,
             quota=quota,
             call_log=CallLog(log, observe),
+            proofs=self.proofs,
         )
         kernel = KernelServices(
             store=store,
@@ -143,6 +152,9 @@ class Composition:
                 RULEBOOK.provided_by(self.rulebook),
                 COLLECT_ALL.provided_by(self.collect),
                 STATUS.provided_by(self._status),
+                SESSIONS.provided_by(self.sessions),
+                PROOFS.provided_by(self.proofs),
+                DAEMON_ID.provided_by(_daemon_id(key)),
             ]
         )
         self.bridges: dict[str, Bridge] = {}
@@ -231,6 +243,7 @@ class Composition:
             ledger_records=self.journal.chain.seq,
             ledger_head=self.journal.chain.head.hex(),
             ledger_problem=self.ledger_problem,
+            console_problem=self.console_problem,
             principal=principal,
         )
 
@@ -256,3 +269,8 @@ class Composition:
 
     def _change_policy(self, policy: Policy) -> None:
         self.gate.policy = policy
+
+
+def _daemon_id(key: bytes) -> str:
+    """The same in every life of one state directory, another one elsewhere; it says nothing of the key."""
+    return "dmn_" + hashlib.sha256(b"bascule daemon id\0" + key).hexdigest()[:20]

@@ -20,6 +20,7 @@ from bascule.bridge_list import BRIDGES, tables_of
 from bascule.daemon import ground
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import DaemonSettings
+from bascule.daemon.console_port import ConsolePort, PortHeld, bind_console, extra_origins, wanted_port
 from bascule.daemon.descriptors import claim_files, port_share, room_for_connections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
@@ -29,6 +30,7 @@ from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, St
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.kernel.settings import Config
+from bascule.local_client.peers import is_our_end
 from bascule.surfaces.http.server import ConnectionLimit, HttpDoor
 from gabp import codec
 
@@ -36,6 +38,8 @@ LOOPBACK = "127.0.0.1"
 # Pid, version and three addresses, the longest paths included.
 LOCK_NOTE_BYTES = 1_024
 LINK_BACKLOG = 4_096
+# Of the console, at each of its two addresses: a browser opens six, and a person has a few browsers.
+CONSOLE_CONNECTIONS = 64
 # Ten times the default for young objects, twice for old ones: see `_settle_garbage`.
 GC_THRESHOLDS = (10_000, 20, 20)
 # How long the log's or the store's thread may keep the interpreter while the loop wants it; Python's own 5 ms is ten
@@ -181,6 +185,7 @@ async def _live(
     # Bind before the store is opened: a taken port must not leave a start record behind.
     own = config.of(DaemonSettings)
     tcp = bind_tcp(own.port, optional=tcp_optional, log=log)
+    console, console_problem = _console(own, state_dir, log)
     link, http = (bind_unix(path(state_dir)) for path in (paths.link_socket, paths.http_socket))
     store = open_store(own.durability, state_dir, log, tables_of(bridges))
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
@@ -198,6 +203,9 @@ async def _live(
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), tls=tls))
         scheme = "https" if own.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
+    daemon.console_problem = console_problem
+    if console is not None:
+        doors += _console_doors(daemon, console, extra_origins(own.console_origins), room)
     # A client that finds the addresses can connect, and waits for a moment; one that is given one and served must
     # find out that it is its own daemon's.
     for sock in filter(None, (http, tcp)):
@@ -228,6 +236,35 @@ async def _live(
     await link_server.wait_closed()
     await daemon.close()
     _remove_sockets(state_dir)
+
+
+def _console(own: DaemonSettings, state_dir: str, log: DaemonLog) -> tuple[ConsolePort | None, str | None]:
+    """The console's port, and why there is none though one was wanted. The daemon goes on without it."""
+    port = wanted_port(own.console_port, state_dir)
+    if port is None:
+        return None, None
+    try:
+        console = bind_console(port)
+    except PortHeld as error:
+        log("no_console", level="error", port=port, error=error.message, hint=error.hint)
+        return None, error.message
+    if len(console.sockets) == 1:
+        log("console_without_ipv6", port=console.port, why="this machine has no ::1")
+    return console, None
+
+
+def _console_doors(
+    daemon: Daemon, console: ConsolePort, extra: tuple[str, ...], room: ConnectionLimit
+) -> list[HttpDoor]:
+    daemon.sessions.origins = (console.origin, *extra)
+    app = daemon.console_app()
+    doors = [
+        HttpDoor(app, sock, room=room, max_connections=CONSOLE_CONNECTIONS, peer_check=is_our_end)
+        for sock in console.sockets
+    ]
+    daemon.sessions.on_end += [door.end_session for door in doors]
+    daemon.doors["console"] = console.origin
+    return doors
 
 
 def _remove_sockets(state_dir: str) -> None:

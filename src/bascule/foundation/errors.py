@@ -60,6 +60,13 @@ class Forbidden(BasculeError):
     status = 403
 
 
+class ProofRequired(Forbidden):
+    """A person at the console must show more for this: `details.grade` says what, signed_in or fresh."""
+
+    code = "proof_required"
+    status = 403
+
+
 class PolicyDenied(BasculeError):
     """A rule of the policy in force denies it."""
 
@@ -163,6 +170,7 @@ ALL_ERRORS: tuple[type[BasculeError], ...] = (
     InvalidRequest,
     Unauthenticated,
     Forbidden,
+    ProofRequired,
     PolicyDenied,
     ApprovalRequired,
     NotFound,

@@ -6,7 +6,7 @@
 
 The order is fixed: it is security, not middleware.
 
-1. `_admit` (quota, ownership, policy) is the only caller of quota and ownership, `_decide` of the policy.
+1. `_admit` (quota, ownership, proof, policy) is the only caller of the first three, `_decide` of the policy.
 2. Which way a row goes is fixed when it is mounted.
 3. Every durable step is a named function, so that a failpoint can be set at its edges.
 
@@ -28,7 +28,8 @@ from bascule.foundation.deferred import Deferred, from_future
 from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.asking import question_of
-from bascule.kernel.call import Call, Principal, agent_principal, subject_of
+from bascule.kernel.at_console import check_at_console
+from bascule.kernel.call import BROWSER, Call, Principal, agent_principal, subject_of
 from bascule.kernel.call_log import CallLog
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of, timed_text
@@ -36,6 +37,7 @@ from bascule.kernel.consent.records import Approval
 from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
 from bascule.kernel.identity.ownership import Parties, Starter
+from bascule.kernel.identity.proofs import ProofBook
 from bascule.kernel.journal import AfterCommit, Journal, Reading, Transaction
 from bascule.kernel.mounted import Mounted, mounted
 from bascule.kernel.passage import Answer, Passage, resumed
@@ -74,6 +76,7 @@ class Gate:
         call_log: CallLog,
         desk: Desk,
         effects: Effects,
+        proofs: ProofBook | None = None,
     ) -> None:
         # The one in force: a person may accept another at any moment.
         self.policy = policy
@@ -84,6 +87,8 @@ class Gate:
         self.journal = journal
         self._refusals = refusals
         self._quota = quota
+        # What persons at the console have shown; None where there is no console.
+        self._proofs = proofs
         self._tasks = Tasks(call_log.task_failed)
         # Those to come, of callers that still wait.
         self._answers: set[Answer] = set()
@@ -160,7 +165,8 @@ class Gate:
         *,
         passage: Passage | None = None,
     ) -> Verdict:
-        """Whose call it may be, and what the policy says of it: `allow`, or `ask` where a person can be asked.
+        """Whose call it may be, what must have been shown for it, and what the policy says of it: `allow`, or `ask` where a
+        person can be asked.
 
         Of a method that is resolved, the first word is about its params alone: a denial needs no look at the world.
         """
@@ -168,7 +174,9 @@ class Gate:
         if passage is None:
             self._quota.take(principal)
         try:
-            if resolution is None and method.ownership is not None and not call.as_owner:
+            if resolution is None and (call.session is not None or principal == BROWSER):
+                check_at_console(call, method, self._proofs)
+            elif resolution is None and method.ownership is not None and not call.as_owner:
                 method.ownership(principal, params)
             verdict = self._decide(principal, method.row, params)
             if resolution is not None:
@@ -291,6 +299,8 @@ class Gate:
             return from_future(answer, partial(self.call_log.translate, call))
         if approval_id is not None:
             tx.details = {**(tx.details or {}), "approval": approval_id}
+        if call.session is not None and call.session.spent is not None:
+            tx.details = {**(tx.details or {}), "proof": call.session.spent}
         return self._commit(call, tx, rule, answer)
 
     def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:

@@ -97,11 +97,13 @@ class Passage:
 
     def begin(self, resolution: Resolution, verdict: Verdict, approval_id: str | None) -> RecordedEffect:
         call = self.call
+        spent = call.session.spent if call.session is not None else None
         return self.gate.effects.begin(
             call.principal,
             call.method,
             subject=subject_of(call.params) or resolution.subject,
             rule=verdict.rule,
+            details={"proof": spent} if spent is not None else None,
             approval_id=approval_id,
             run_id=getattr(call.params, "run_id", None),
             resolution=resolution,

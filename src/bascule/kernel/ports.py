@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Protocol
 from bascule.kernel.bridge import Port
 from bascule.kernel.gate import OnActivity
 from bascule.kernel.identity.ownership import Parties
+from bascule.kernel.identity.proofs import Proofs
+from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.journal import Transaction
 
 # -- of the broker --------------------------------------------------------------------------------
@@ -49,3 +51,8 @@ SEEN: Port[OnActivity] = Port("seen")
 PRESENCES: Port[Presences] = Port("presences")
 SPACE_AGENTS: Port[SpaceAgents] = Port("space agents")
 COUNT_MAIL: Port[CountMail] = Port("count mail")
+
+# -- of the daemon --------------------------------------------------------------------------------
+
+SESSIONS: Port[Sessions] = Port("sessions of the console")
+PROOFS: Port[Proofs] = Port("what persons at the console have shown")

@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import ssl
+from collections.abc import Callable
 
 from bascule.surfaces.http.app import App
 from bascule.surfaces.http.connection import HEAD_SECONDS, HttpConnection
@@ -16,6 +17,10 @@ MAX_CONNECTIONS = 12_000
 SWEEP_SECONDS = 1.0
 # What is being answered when the daemon stops has this long to be read.
 STOP_SECONDS = 5.0
+
+
+# Whether the program at the other end of a connection may talk to us, by the addresses of both ends: ours, then its.
+PeerCheck = Callable[[tuple[str, int], tuple[str, int]], bool]
 
 
 class ConnectionLimit:
@@ -49,9 +54,11 @@ class HttpDoor:
         peer_uid: int | None = None,
         backlog: int = BACKLOG,
         tls: tuple[str, str | None] | None = None,
+        peer_check: PeerCheck | None = None,
     ) -> None:
         """`max_connections` is how many of the places in `room` this door may take; `peer_uid` is whose connections
-        are taken on a unix socket, ours when it is not given; `tls` are the files of certificate and key."""
+        are taken on a unix socket, ours when it is not given; `tls` are the files of certificate and key. `peer_check` is
+        asked on a thread before anything is read from a connection."""
         self.app = app
         self.loop = asyncio.get_running_loop()
         # Moves once per sweep: to read the real clock for each request would cost more than it says.
@@ -62,6 +69,7 @@ class HttpDoor:
         self._max_connections = MAX_CONNECTIONS if max_connections is None else min(MAX_CONNECTIONS, max_connections)
         self._backlog = backlog
         self._tls = _tls(*tls) if tls is not None else None
+        self._peer_check = peer_check
         self._connections: set[HttpConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._server: asyncio.AbstractServer | None = None
@@ -113,6 +121,31 @@ class HttpDoor:
         if self._timer is None:
             self._sweep()
         return True
+
+    def check_peer(self, connection: HttpConnection) -> None:
+        """Read nothing from it before it is known whose program it is."""
+        if self._peer_check is None:
+            return
+        transport = connection.transport
+        transport.pause_reading()
+        here, there = (transport.get_extra_info(name)[:2] for name in ("sockname", "peername"))
+
+        def checked(answer: "asyncio.Future[bool]") -> None:
+            if transport.is_closing():
+                return
+            if answer.cancelled() or answer.exception() is not None or not answer.result():
+                connection.abort()
+            else:
+                transport.resume_reading()
+
+        # Reading the kernel's table takes milliseconds on a busy machine.
+        self.loop.run_in_executor(None, self._peer_check, here, there).add_done_callback(checked)
+
+    def end_session(self, session_id: str) -> None:
+        """What a session of the console holds open ends with it."""
+        for connection in list(self._connections):
+            if connection.session_id == session_id:
+                connection.abort()
 
     def left(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
