@@ -1,12 +1,12 @@
 // @ts-check
 /** Live: every agent with what it does now, commands that run, browsers that are signed in, and the river of events. */
-import { get } from "../api.js";
+import { events, get } from "../api.js";
 import { on } from "../stream.js";
-import { batch, h, list, onCleanup, show, signal } from "../view.js";
-import { badge, empty, time, visibleText } from "../widgets.js";
-import { actionButton, address, keepAddress, longText, onEvents, perform, resource, settled, toneOf, waiting, who } from "./parts.js";
+import { effect, h, list, show, signal, untrack } from "../view.js";
+import { badge, empty, loaded, resource, table, time, visibleText } from "../widgets.js";
+import { actionButton, address, counted, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, toneOf, who } from "./parts.js";
 
-export const KINDS = ["agent", "ticket", "approval", "run", "process", "game", "desktop", "person", "daemon"];
+const KINDS = ["agent", "ticket", "approval", "run", "process", "game", "desktop", "person", "daemon"];
 /** What one scrolls back through; the ledger has the rest. */
 const RIVER_LENGTH = 500;
 /** The end of an output, as much as one looks at. */
@@ -15,12 +15,26 @@ const LOG_BYTES = 16_384;
 /** The river outlives the page: coming back shows what happened meanwhile. */
 const river = signal(/** @type {any[]} */ ([]));
 let listening = false;
+/** What happened before the page came is read from the daemon's ring: it comes at once, or not at all. */
+const BACKLOG_MS = 1_000;
 
 function listen() {
   if (listening) return;
   listening = true;
-  for (const kind of KINDS) {
-    on(kind, (event) => { river.value = [event, ...river.peek()].slice(0, RIVER_LENGTH); });
+  on("*", (event) => { river.value = [event, ...river.peek()].slice(0, RIVER_LENGTH); });
+  readBacklog().catch(() => {}); // the stream itself says when the daemon is away
+}
+
+async function readBacklog() {
+  /** @type {any[]} */
+  const earlier = [];
+  try {
+    for await (const { event, data } of events("/v1/events/all?after=0", AbortSignal.timeout(BACKLOG_MS))) {
+      if (event !== "ping" && event !== "overflow" && data.event !== "gap") earlier.unshift(data);
+    }
+  } finally {
+    const known = new Set(river.peek().map((event) => event.cursor));
+    river.value = [...river.peek(), ...earlier.filter((event) => !known.has(event.cursor))].slice(0, RIVER_LENGTH);
   }
 }
 
@@ -35,133 +49,105 @@ export const page = {
     const processes = resource(() => get("/v1/processes"));
     const sessions = resource(() => get("/v1/console/sessions"));
     const doing = resource(whatTheyDo);
-    const refresh = {
-      agents: settled(agents.reload), processes: settled(processes.reload),
-      sessions: settled(sessions.reload), doing: settled(doing.reload),
-    };
-    onEvents(["agent", "ticket"], () => { refresh.agents(); refresh.doing(); });
-    onEvents(["run", "approval"], () => { refresh.doing(); refresh.processes(); });
-    onEvents(["process"], refresh.processes);
-    onEvents(["person"], refresh.sessions);
+    const refresh = [agents, processes, sessions, doing].map((source) => settled(source.reload));
+    onEvents(["agent", "ticket"], () => { refresh[0](); refresh[3](); });
+    onEvents(["run", "approval"], () => { refresh[1](); refresh[3](); });
+    onEvents(["process"], refresh[1]);
+    onEvents(["person"], refresh[2]);
     return h("div", { class: "page live" },
       h("div", { class: "stack" },
-        section("Agents", agents, () => agentsTable(agents, doing)),
-        section("Commands", processes, () => processesTable(processes)),
-        section("Browsers", sessions, () => sessionsTable(sessions))),
+        panel("Agents", agents, () => agentsTable(agents.value, doing.value)),
+        panel("Commands", processes, () => commandCards(processes)),
+        panel("Browsers", sessions, () => sessionsTable(sessions.value))),
       riverPanel(new Set((query.get("kinds") ?? "").split(",").filter((kind) => KINDS.includes(kind)))));
   },
 };
 
 /** @param {string} title @param {any} source @param {() => any} make */
-function section(title, source, make) {
-  return h("section", { class: "panel", "aria-label": title },
-    h("h2", null, title),
-    waiting(source),
-    show(() => source.data.value !== null, make));
-}
+const panel = (title, source, make) => h("section", { class: "panel", "aria-label": title }, h("h2", null, title), loaded(source, make));
 
 // Agents ----------------------------------------------------------------------------------------------------------
 
 /**
- * One line for each agent, from what it asks, runs and has taken from its inbox; the most pressing last, so that it
- * is the one that stays. @returns {Promise<Map<string, {text: string, href: string}>>}
+ * One line for each agent, from what it has taken from its inbox, runs and asks; the most pressing comes last, so
+ * that it is the one that stays. @returns {Promise<Map<string, {text: string, href: string}>>}
  */
 async function whatTheyDo() {
   const [tickets, runs, approvals] = await Promise.all([
     get("/tickets", { status: "delivered", limit: 200 }),
     get("/v1/runs", { status: "running", limit: 100 }),
-    get("/v1/approvals", {}),
+    get("/v1/approvals"),
   ]);
   const doing = new Map();
   for (const ticket of tickets.reverse()) {
     doing.set(ticket.targetAgent, { text: `answers ${who(ticket.from)}`, href: address(`tickets/${ticket.ticketId}`) });
   }
-  for (const run of runs) {
-    doing.set(who(run.startedBy), { text: `runs ${run.operations} operation${run.operations === 1 ? "" : "s"}`, href: address(`runs/${run.runId}`) });
-  }
-  for (const approval of approvals) {
-    doing.set(who(approval.principal), { text: `waits for you: ${approval.summary}`, href: address(`approvals/${approval.approvalId}`) });
+  for (const run of runs) doing.set(who(run.startedBy), { text: `runs ${counted(run.operations, "operation")}`, href: address(`runs/${run.runId}`) });
+  for (const { principal, summary, approvalId } of approvals) {
+    doing.set(who(principal), { text: `waits for you: ${summary}`, href: address(`approvals/${approvalId}`) });
   }
   return doing;
 }
 
 /** @param {any} agents @param {any} doing */
 function agentsTable(agents, doing) {
-  return show(() => agents.data.value.length > 0,
-    () => h("table", { class: "rows" },
-      head(["Agent", "State", "Doing now", "Unread", "Seen"]),
-      h("tbody", null, list(() => agents.data.value, (agent) => agent.agentId, (agent) => {
-        const { agentId, type, groups } = agent.peek();
-        const now = () => doing.data.value?.get(agentId);
-        return h("tr", null,
-          h("th", { scope: "row" },
-            h("a", { href: address("tickets", { agentId }) }, visibleText(agentId)),
-            h("span", { class: "quiet" }, " ", visibleText(type), groups?.length ? ` in ${groups.join(", ")}` : ""),
-            " ", h("a", { class: "quiet", href: address("tickets/~new", { to: agentId }), "aria-label": `Write to ${agentId}` }, "write")),
-          h("td", { "data-label": "State" }, () => badge(agent.value.status, toneOf(agent.value.status))),
-          h("td", { "data-label": "Doing now" }, () => (now() ? h("a", { href: now().href }, visibleText(now().text)) : h("span", { class: "quiet" }, "nothing known"))),
-          h("td", { "data-label": "Unread", class: "number" }, () => agent.value.unread || h("span", { class: "quiet" }, "0")),
-          h("td", { "data-label": "Seen" }, () => time(agent.value.lastHeartbeat)));
-      }))),
-    () => empty("No agent has registered yet.", "bascule wrap --name Jerry -- claude"));
-}
-
-/** @param {string[]} names */
-export function head(names) {
-  return h("thead", null, h("tr", null, names.map((name) => h("th", { scope: "col" }, name))));
+  const now = (/** @type {any} */ agent) => doing.value?.get(agent.agentId);
+  const columns = [
+    { title: "Agent", cell: (/** @type {any} */ agent) => [visibleText(agent.agentId)] },
+    { title: "State", cell: (/** @type {any} */ agent) => badge(agent.status, toneOf(agent.status)) },
+    { title: "Kind", class: "muted", cell: (/** @type {any} */ agent) => [visibleText(agent.type), agent.groups?.length > 0 && [" in ", visibleText(agent.groups.join(", "))]] },
+    { title: "Doing now", class: "wide", cell: (/** @type {any} */ agent) => (now(agent) ? h("a", { href: now(agent).href }, visibleText(now(agent).text)) : h("span", { class: "muted" }, "nothing known")) },
+    { title: "Unread", class: "number", cell: (/** @type {any} */ agent) => agent.unread ?? 0 },
+    { title: "Seen", cell: (/** @type {any} */ agent) => time(agent.lastHeartbeat) },
+    { title: "Write", cell: (/** @type {any} */ agent) => h("a", { href: address("tickets/~new", { to: agent.agentId }), "aria-label": `Write to ${agent.agentId}` }, "write") },
+  ];
+  return show(() => agents.value?.length,
+    () => table(columns, agents, (agent) => agent.agentId, { caption: "Agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
+    () => empty("No agent has registered yet.", "bascule setup claude"));
 }
 
 // Commands --------------------------------------------------------------------------------------------------------
 
 /** @param {any} processes */
-function processesTable(processes) {
-  return show(() => processes.data.value.length > 0,
-    () => h("ul", { class: "cards" }, list(() => processes.data.value, (item) => item.processId, (item) => processCard(item, processes.reload))),
-    () => empty("No command runs.", "bascule runs start --help"));
+function commandCards(processes) {
+  return show(() => processes.value.value?.length,
+    () => h("ul", { class: "cards" }, list(() => processes.value.value ?? [], (item) => item.processId, (item) => commandCard(item, processes.reload))),
+    () => empty("No command runs.", "bascule exec --background make test"));
 }
 
 /** @param {any} item @param {() => void} reload */
-function processCard(item, reload) {
+function commandCard(item, reload) {
   const { processId, command, runId, startedBy, startedAt } = item.peek();
   const log = signal(/** @type {any} */ (null));
   async function look() {
-    const [out, err] = await Promise.all(["stdout", "stderr"].map((stream) =>
+    log.value = await Promise.all(["stdout", "stderr"].map((stream) =>
       get(`/v1/processes/${encodeURIComponent(processId)}/logs`, { stream, offset: -LOG_BYTES, limit: LOG_BYTES })));
-    log.value = { out, err };
   }
+  const state = () => (item.value.running ? "running" : item.value.endedBy ?? `exit ${item.value.exitCode ?? "?"}`);
   return h("li", { class: "card" },
-    h("code", { class: "command" }, visibleText(command)),
-    h("p", { class: "quiet" },
-      () => badge(item.value.running ? "running" : `exit ${item.value.exitCode ?? item.value.endedBy ?? "?"}`, item.value.running ? "wait" : "off"),
-      " ", visibleText(who(startedBy)), " ", time(startedAt),
-      runId && [" ", h("a", { href: address(`runs/${runId}`) }, "its run")]),
+    h("code", { class: "command-line" }, visibleText(command)),
+    h("p", { class: "muted" },
+      () => badge(state(), toneOf(state())), " ", visibleText(who(startedBy)), " ", time(startedAt),
+      runId && [" · ", h("a", { href: address(`runs/${runId}`) }, "its run")]),
     h("div", { class: "actions" },
       actionButton(() => (log.value ? "Read again" : "Output"), look),
-      () => item.value.running && actionButton("Stop", async () => {
+      show(() => item.value.running, () => actionButton("Stop", async () => {
         await perform("processes.stop", "/v1/processes/{processId}/stop", { processId }, "Stop this command");
         reload();
-      }, { tone: "danger" })),
-    () => log.value && [
-      longText(plain(log.value.out.text) || "Nothing on standard output.", "Standard output", "terminal"),
-      log.value.err.text && longText(plain(log.value.err.text), "Standard error", "terminal"),
-    ]);
+      }, { tone: "danger" }))),
+    () => log.value && log.value.map((/** @type {any} */ part) => part.text && longText(plain(part.text), part.stream, "terminal")),
+    () => log.value?.every((/** @type {any} */ part) => !part.text) && h("p", { class: "muted" }, "It has printed nothing yet."));
 }
-
-/** Colours of a terminal are left out; every other control character is shown as such. @param {string} text */
-export const plain = (text) => text.replace(/\x1b\[[0-9;:]*m/g, "");
 
 // Browsers --------------------------------------------------------------------------------------------------------
 
 /** @param {any} sessions */
-function sessionsTable(sessions) {
-  return h("table", { class: "rows" },
-    head(["Browser", "Grade", "Since", "Seen"]),
-    h("tbody", null, list(() => sessions.data.value, (session) => session.sessionId, (session) => h("tr", null,
-      h("th", { scope: "row" }, session.peek().sessionId, session.peek().current && h("span", { class: "quiet" }, " this one")),
-      h("td", { "data-label": "Grade" }, () => badge(session.value.grade.replace("_", " "), toneOf(session.value.grade))),
-      h("td", { "data-label": "Since" }, time(session.peek().since)),
-      h("td", { "data-label": "Seen" }, () => time(session.value.lastSeen))))));
-}
+const sessionsTable = (sessions) => table([
+  { title: "Browser", cell: (/** @type {any} */ session) => [session.sessionId, session.current && h("span", { class: "muted" }, " (this one)")] },
+  { title: "Grade", cell: (/** @type {any} */ session) => badge(session.grade.replace("_", " "), toneOf(session.grade)) },
+  { title: "Since", cell: (/** @type {any} */ session) => time(session.since) },
+  { title: "Seen", cell: (/** @type {any} */ session) => time(session.lastSeen) },
+], () => sessions.value ?? [], (/** @type {any} */ session) => session.sessionId, { caption: "Browsers" });
 
 // River -----------------------------------------------------------------------------------------------------------
 
@@ -173,10 +159,11 @@ function riverPanel(chosen) {
   const shown = signal(river.peek());
   /** Nothing moves under the pointer or the focus: newcomers wait until it leaves, or until they are asked for. */
   const isHeld = () => paused.value || held.value;
-  const newcomers = () => (isHeld() ? river.value.indexOf(shown.value[0]) : 0);
-  const flow = () => { if (!isHeld()) shown.value = river.peek(); };
+  const wanted = (/** @type {any} */ event) => kinds.value.size === 0 || kinds.value.has(event.kind);
   const catchUp = () => { shown.value = river.peek(); };
-  for (const kind of KINDS) onCleanup(on(kind, flow));
+  const flow = () => { if (!isHeld()) catchUp(); };
+  const newcomers = () => (isHeld() ? river.value.slice(0, shown.value.length ? Math.max(0, river.value.indexOf(shown.value[0])) : undefined).filter(wanted).length : 0);
+  effect(() => { river.value; untrack(flow); });
 
   /** @param {string} kind */
   function toggle(kind) {
@@ -185,43 +172,34 @@ function riverPanel(chosen) {
     kinds.value = next;
     keepAddress("live", { kinds: [...next].join(",") });
   }
-  const visible = () => shown.value.filter((event) => kinds.value.size === 0 || kinds.value.has(event.kind));
+  const visible = () => shown.value.filter(wanted);
+  const hold = (/** @type {boolean} */ now) => () => { held.value = now; flow(); };
   return h("section", { class: "panel river", "aria-label": "What happens" },
-    h("div", { class: "panel-head" }, h("h2", null, "What happens"),
-      h("button", { type: "button", "aria-pressed": () => String(paused.value), onclick: () => batch(() => { paused.value = !paused.peek(); if (!paused.peek()) catchUp(); }) },
-        () => (paused.value ? "Go on" : "Pause"))),
+    heading("What happens",
+      h("span", { role: "status" }, () => newcomers() > 0 && h("button", { type: "button", class: "newcomers", onclick: catchUp }, `${newcomers()} new`)),
+      h("button", { type: "button", "aria-pressed": () => String(paused.value), onclick: () => { paused.value = !paused.peek(); flow(); } }, "Pause")),
     h("div", { class: "chips", role: "group", "aria-label": "Kinds of events" }, KINDS.map((kind) =>
       h("button", { type: "button", class: "chip", "aria-pressed": () => String(kinds.value.has(kind)), onclick: () => toggle(kind) }, kind))),
-    () => newcomers() > 0 && h("button", { type: "button", class: "newcomers", onclick: catchUp }, `${newcomers()} new`),
     h("ol", {
-      class: "events", tabindex: 0, "aria-label": "Events, the newest first",
-      onpointerenter: () => { held.value = true; }, onpointerleave: () => { held.value = false; flow(); },
-      onfocusin: () => { held.value = true; }, onfocusout: () => { held.value = false; flow(); },
+      class: "events", tabindex: 0, role: "list", "aria-label": "Events, the newest first",
+      onpointerenter: hold(true), onpointerleave: hold(false), onfocusin: hold(true), onfocusout: hold(false),
     }, list(visible, (event) => event.cursor, (event) => eventRow(event.peek()))),
     show(() => visible().length === 0, () => (kinds.peek().size
-      ? h("p", { class: "quiet" }, "Nothing of this kind since the page was opened.")
-      : empty("Nothing has happened since the page was opened.", "bascule send Jerry 'Are you there?'"))));
+      ? h("p", { class: "muted" }, "Nothing of this kind since the page was opened.")
+      : empty("Nothing has happened since the page was opened.", "bridge-send Jerry 'Are you there?'"))));
 }
+
+const PAGES = /** @type {Record<string, string>} */ ({ ticket: "tickets", approval: "approvals", run: "runs", game: "games", desktop: "evidence" });
 
 /** @param {any} event */
-function eventRow(event) {
-  const target = hrefOf(event);
-  const words = [event.from ?? event.principal ?? event.agentId].filter(Boolean).map(who);
-  const subject = [event.agentId && event.from ? `to ${event.agentId}` : "", event.status ?? "", event.text ?? ""].filter(Boolean).join(" · ");
-  return h("li", { class: `event kind-${event.kind}` },
-    time(event.at), " ",
-    badge(event.kind, "off"), " ",
-    h("span", { class: "event-name" }, visibleText(event.event)), " ",
-    words.length > 0 && h("strong", null, visibleText(words[0])), " ",
-    h("span", null, visibleText(subject)), " ",
-    event.id && (target ? h("a", { href: target }, visibleText(shortId(event.id))) : h("span", { class: "quiet" }, visibleText(shortId(event.id)))));
+function eventRow({ at, kind, event, id, principal, agentId, from, status, text }) {
+  const actor = from ?? principal ?? agentId;
+  return h("li", { class: "event" },
+    time(at), badge(kind),
+    h("span", null,
+      actor && [h("strong", null, visibleText(who(actor))), " "], visibleText(event),
+      agentId && actor !== agentId && [" \u2192 ", h("strong", null, visibleText(agentId))],
+      status && [" ", badge(status, toneOf(status))],
+      text && [" ", visibleText(text)],
+      id && [" ", PAGES[kind] ? h("a", { href: address(`${PAGES[kind]}/${id}`) }, visibleText(shortId(id))) : h("span", { class: "muted" }, visibleText(shortId(id)))]));
 }
-
-/** Where an event's subject is shown. @param {{kind: string, id?: string}} event */
-export function hrefOf({ kind, id }) {
-  const pages = /** @type {Record<string, string>} */ ({ ticket: "tickets", approval: "approvals", run: "runs", game: "games", desktop: "evidence" });
-  return id && pages[kind] ? address(`${pages[kind]}/${id}`) : null;
-}
-
-/** @param {string} id */
-export const shortId = (id) => (id.length > 20 ? `${id.slice(0, 18)}\u2026` : id);
