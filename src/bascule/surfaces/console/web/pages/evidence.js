@@ -11,15 +11,21 @@ const NODE_PX = 24;
 const MAX_BOXES = 1_500;
 const ROOT = "/v1/desktop/evidence";
 
+const chosen = signal("");
+
 export const page = {
   path: "evidence",
   title: "Evidence",
   key: "e",
   /** @param {string[]} params */
   render(params) {
-    const chosen = params[0] ?? "";
-    return h("div", { class: "page stack" }, filmStrip(chosen), chosen ? execution(chosen)
-      : h("p", { class: "muted" }, "Choose a picture: before and after, the elements that were there, and each step."));
+    chosen.value = params[0] ?? "";
+    return h("div", { class: "page stack" }, filmStrip(), () => (chosen.value ? execution(chosen.value)
+      : h("p", { class: "muted" }, "Choose a picture: before and after, the elements that were there, and each step.")));
+  },
+  /** The strip stays where it is. @param {string[]} params */
+  update(params) {
+    chosen.value = params[0] ?? "";
   },
 };
 
@@ -29,11 +35,7 @@ const shortMethod = (/** @type {string} */ method) => method.replace(/^desktop\.
 
 // The strip -------------------------------------------------------------------------------------------------------
 
-/** The strip keeps its place while one walks from picture to picture. */
-let scrolled = 0;
-
-/** @param {string} chosen */
-function filmStrip(chosen) {
+function filmStrip() {
   const older = signal(/** @type {any[]} */ ([]));
   const more = signal(false);
   const ask = async (/** @type {string} */ before) => {
@@ -50,20 +52,18 @@ function filmStrip(chosen) {
     () => [
       h("ol", {
         class: "film", tabindex: 0, role: "list", "aria-label": "Executions, the newest first",
-        ref: (/** @type {HTMLElement} */ strip) => requestAnimationFrame(() => { strip.scrollLeft = scrolled; }),
-        onscroll: (/** @type {any} */ event) => { scrolled = event.target.scrollLeft; },
       },
       // Newcomers wait for a press: the strip does not move under the pointer.
-      show(fresh, () => h("li", { class: "frame" }, h("button", { type: "button", class: "newcomers", onclick: again }, "New"))),
-      list(all, (item) => item.executionId, (item) => frame(item.peek(), chosen)),
+      show(fresh, () => h("li", { class: "frame" }, h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: again }, "New"))),
+      list(all, (item) => item.executionId, (item) => frame(item.peek())),
       show(more, () => h("li", { class: "frame" }, actionButton("Older", async () => { older.value = [...older.peek(), ...await ask(all().at(-1).executionId)]; })))),
     ],
     () => empty("No agent has looked at the desktop yet.", "bascule desktop enable")));
 }
 
-/** @param {any} item @param {string} chosen */
-function frame(item, chosen) {
-  const name = ["after.png", "observe.png", "before.png"].find((wanted) => item.files?.some((/** @type {any} */ file) => file.name === wanted));
+/** @param {any} item */
+function frame(item) {
+  const name = ["after.png", "observe.png", "before.png"].find((wanted) => item.files?.some((file) => file.name === wanted));
   const seen = signal(false);
   // Pictures are large: those in sight are fetched.
   const watcher = new IntersectionObserver((entries) => {
@@ -75,7 +75,7 @@ function frame(item, chosen) {
   onCleanup(() => watcher.disconnect());
   const label = `${shortMethod(item.method)}${item.app ? ` in ${item.app}` : ""}`;
   return h("li", { class: "frame", ref: (/** @type {Element} */ element) => watcher.observe(element) },
-    h("a", { href: address(`evidence/${item.executionId}`), "data-row": "", "aria-current": item.executionId === chosen ? "true" : null },
+    h("a", { href: address(`evidence/${item.executionId}`), "data-row": "", "aria-current": () => (item.executionId === chosen.value ? "true" : null) },
       h("div", { class: "thumb" }, name
         ? show(seen, () => picture(`${pathOf(item.executionId)}/file`, `Screen after ${label}`, { name }))
         : h("span", { class: "muted" }, "no picture")),
@@ -95,7 +95,7 @@ function execution(executionId) {
 function detail(item, executionId) {
   const result = item.result ?? {};
   const done = result.result ?? result;
-  const chosen = signal(-1);
+  const marked = signal(-1);
   const nodes = /** @type {any[]} */ (item.tree?.nodes ?? []);
   return h("div", { class: "stack" },
     h("h2", null, visibleText(shortMethod(item.method)), item.app && [" in ", visibleText(item.app)]),
@@ -108,30 +108,30 @@ function detail(item, executionId) {
       ["Error", result.error && [badge(result.error.code, "bad"), " ", visibleText(result.error.message)]],
       ["Window", item.tree?.window && visibleText(item.tree.window)],
     ]),
-    pictures(item, executionId, nodes, chosen),
+    pictures(item, executionId, nodes, marked),
     h("div", { class: "columns" },
-      nodes.length > 0 && elements(item.tree, nodes, chosen),
+      nodes.length > 0 && elements(item.tree, nodes, marked),
       h("section", { class: "panel" }, h("h2", null, "Trace"), trace(item.trace ?? []))),
     h("details", null, h("summary", null, "Result, as the host wrote it"), payload(result, "Result")),
-    h("p", { class: "muted" }, (item.files ?? []).map((/** @type {any} */ file) => `${file.name} ${bytes(file.size)}`).join(" · ")));
+    h("p", { class: "muted" }, (item.files ?? []).map((file) => `${file.name} ${bytes(file.size)}`).join(" · ")));
 }
 
-/** @param {any} item @param {string} executionId @param {any[]} nodes @param {any} chosen */
-function pictures(item, executionId, nodes, chosen) {
-  const names = /** @type {string[]} */ ((item.files ?? []).filter(isPicture).map((/** @type {any} */ file) => file.name));
+/** @param {any} item @param {string} executionId @param {any[]} nodes @param {any} marked */
+function pictures(item, executionId, nodes, marked) {
+  const names = /** @type {string[]} */ ((item.files ?? []).filter(isPicture).map((file) => file.name));
   if (!names.length) return h("p", { class: "muted" }, "It left no picture.");
-  const areas = (item.trace ?? []).filter((/** @type {any} */ step) => step.step === "picture" && typeof step.x === "number");
+  const areas = (item.trace ?? []).filter((step) => step.step === "picture" && typeof step.x === "number");
   const areaOf = (/** @type {string} */ name) => (name === "before.png" ? areas[0] : areas.at(-1));
   const boxes = signal(false);
   const wipe = signal(50);
   const at = (/** @type {string} */ name, /** @type {string} */ words) => h("div", { class: "shot" },
-    picture(`${pathOf(executionId)}/file`, words, { name }), areaOf(name) && nodes.length > 0 && overlay(areaOf(name), nodes, chosen, boxes));
+    picture(`${pathOf(executionId)}/file`, words, { name }), areaOf(name) && nodes.length > 0 && overlay(areaOf(name), nodes, marked, boxes));
   const both = names.includes("before.png") && names.includes("after.png");
   const rest = names.filter((name) => !both || (name !== "before.png" && name !== "after.png"));
   return h("section", { class: "panel", "aria-label": "Pictures" },
     h("div", { class: "filters" },
-      both && h("label", { class: "grow" }, h("span", null, "Before | after"), h("input", { type: "range", min: 0, max: 100, value: wipe.peek(), oninput: (/** @type {any} */ event) => { wipe.value = Number(event.target.value); } })),
-      nodes.length > 0 && h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (/** @type {any} */ event) => { boxes.value = event.target.checked; } }), " Boxes of all elements")),
+      both && h("label", { class: "grow" }, h("span", null, "Before | after"), h("input", { type: "range", min: 0, max: 100, value: wipe.peek(), oninput: (event) => { wipe.value = Number(event.target.value); } })),
+      nodes.length > 0 && h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => { boxes.value = event.target.checked; } }), " Boxes of all elements")),
     both && h("div", { class: "wipe" },
       at("after.png", "The window after it"),
       h("div", { class: "wipe-over", style: () => ({ "clip-path": `inset(0 ${100 - wipe.value}% 0 0)` }) }, at("before.png", "The window before it")),
@@ -141,21 +141,21 @@ function pictures(item, executionId, nodes, chosen) {
 
 /**
  * Boxes in the screen's own coordinates: the drawing's view is the area that the picture shows.
- * @param {{x: number, y: number, width: number, height: number}} area @param {any[]} nodes @param {any} chosen @param {any} boxes
+ * @param {{x: number, y: number, width: number, height: number}} area @param {any[]} nodes @param {any} marked @param {any} boxes
  */
-function overlay(area, nodes, chosen, boxes) {
-  const box = (/** @type {any} */ node, /** @type {string} */ kind) => svg("rect", { class: kind, x: node.x, y: node.y, width: node.width, height: node.height, "vector-effect": "non-scaling-stroke" });
+function overlay(area, nodes, marked, boxes) {
+  const box = (node, /** @type {string} */ kind) => svg("rect", { class: kind, x: node.x, y: node.y, width: node.width, height: node.height, "vector-effect": "non-scaling-stroke" });
   const drawing = svg("svg", {
     class: "boxes", viewBox: `${area.x} ${area.y} ${area.width} ${area.height}`, preserveAspectRatio: "none", "aria-hidden": true,
     onclick: (/** @type {MouseEvent} */ event) => {
       const place = drawing.getBoundingClientRect();
       const x = area.x + ((event.clientX - place.left) / place.width) * area.width;
       const y = area.y + ((event.clientY - place.top) / place.height) * area.height;
-      chosen.value = smallestAt(nodes, x, y);
+      marked.value = smallestAt(nodes, x, y);
     },
   },
   () => boxes.value && nodes.filter((node) => node.visible).slice(0, MAX_BOXES).map((node) => box(node.visible, "box")),
-  () => nodes[chosen.value]?.frame && box(nodes[chosen.value].frame, "box chosen"));
+  () => nodes[marked.value]?.frame && box(nodes[marked.value].frame, "box marked"));
   return drawing;
 }
 
@@ -171,12 +171,12 @@ function smallestAt(nodes, x, y) {
   return best;
 }
 
-/** @param {any} tree @param {any[]} nodes @param {any} chosen */
-function elements(tree, nodes, chosen) {
-  const row = (/** @type {any} */ node, /** @type {number} */ index) => h("button", {
-    type: "button", class: () => `node${node.visible ? "" : " off"}`, "aria-pressed": () => String(chosen.value === index),
+/** @param {any} tree @param {any[]} nodes @param {any} marked */
+function elements(tree, nodes, marked) {
+  const row = (node, /** @type {number} */ index) => h("button", {
+    type: "button", class: () => `node${node.visible ? "" : " off"}`, "aria-pressed": () => String(marked.value === index),
     style: { "padding-left": `${6 + Math.min(node.depth, 24) * 12}px` },
-    onclick: () => { chosen.value = chosen.peek() === index ? -1 : index; },
+    onclick: () => { marked.value = marked.peek() === index ? -1 : index; },
   }, h("span", { class: "role" }, node.role), node.title && [" ", visibleText(node.title)], node.value && h("span", { class: "muted" }, " = ", visibleText(node.value)));
   const box = virtualList(() => nodes, NODE_PX, row, { label: "Elements", class: "nodes" });
   return h("section", { class: "panel" },
@@ -184,8 +184,8 @@ function elements(tree, nodes, chosen) {
     tree.partial?.length > 0 && h("p", { class: "muted" }, "Not complete: ", tree.partial.join(", ")),
     box,
     () => {
-      const node = nodes[chosen.value];
-      if (chosen.value >= 0) box.scrollTop = Math.max(0, chosen.value * NODE_PX - box.clientHeight / 2);
+      const node = nodes[marked.value];
+      if (marked.value >= 0) box.scrollTop = Math.max(0, marked.value * NODE_PX - box.clientHeight / 2);
       return node && facts([
         ["Role", `${node.role} (${node.nativeRole})`], ["Title", node.title && visibleText(node.title)], ["Value", node.value && visibleText(node.value)],
         ["Frame", `${node.frame.x}, ${node.frame.y}  ${node.frame.width} \u00d7 ${node.frame.height}`], ["States", node.states?.join(", ")],

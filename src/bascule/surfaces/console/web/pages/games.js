@@ -22,7 +22,7 @@ function gameList() {
   return h("div", { class: "page stack" }, loaded(games, () => [
     () => games.value.value?.problem && failure({ message: games.value.value.problem, hint: "The last good games.toml stays in force." }),
     show(() => games.value.value?.games.length,
-      () => h("ul", { class: "cards grid" }, list(() => games.value.value?.games ?? [], (/** @type {any} */ game) => game.gameId, (game) => h("li", { class: "card" },
+      () => h("ul", { class: "cards grid" }, list(() => games.value.value?.games ?? [], (game) => game.gameId, (game) => h("li", { class: "card" },
         h("a", { href: address(`games/${game.peek().gameId}`), "data-row": "" }, h("strong", null, visibleText(game.peek().name ?? game.peek().gameId))),
         " ", () => badge(game.value.state, toneOf(game.value.state)),
         () => game.value.description && h("p", null, visibleText(game.value.description)),
@@ -83,7 +83,7 @@ function attention(path, gameId) {
     if (!open) return h("p", { class: "muted" }, "The game wants nothing looked at.");
     return h("div", { class: "stack" },
       h("p", null, badge(open.severity ?? "warning", open.severity === "info" ? "info" : "warn"), open.blocking !== false && [" ", badge("blocking", "bad", "Calls that act are held back")], " ", visibleText(open.summary ?? "")),
-      (open.sample ?? []).map((/** @type {any} */ entry) => h("p", { class: "muted" }, `${entry.level}: `, visibleText(entry.message), entry.repeatCount > 1 && ` (${entry.repeatCount} times)`)),
+      (open.sample ?? []).map((entry) => h("p", { class: "muted" }, `${entry.level}: `, visibleText(entry.message), entry.repeatCount > 1 && ` (${entry.repeatCount} times)`)),
       h("div", { class: "actions" }, actionButton("I have looked", acknowledge(open.attentionId))));
   }));
 }
@@ -105,7 +105,7 @@ function tools(path) {
   };
   return h("section", { class: "panel", "aria-label": "Tools" },
     heading(() => `Tools${found.value.value ? ` (${found.value.value.total})` : ""}`,
-      h("label", null, h("span", { class: "sr-only" }, "Search the tools"), h("input", { type: "search", placeholder: "Search the tools", oninput: (/** @type {any} */ event) => { query.value = event.target.value.trim(); again(); } }))),
+      h("label", null, h("span", { class: "sr-only" }, "Search the tools"), h("input", { type: "search", placeholder: "Search the tools", oninput: (event) => { query.value = event.target.value.trim(); again(); } }))),
     loaded(found, () => [
       h("ul", { class: "tools" }, list(() => [...before.value, ...(found.value.value?.tools ?? [])], (tool) => tool.name, (tool) => toolRow(path, tool.peek()))),
       show(() => found.value.value?.nextCursor, () => actionButton("More tools", more)),

@@ -86,11 +86,11 @@ const ORDER = /** @type {Record<string, number>} */ ({ fail: 0, warn: 1, ok: 2 }
 
 function doctor() {
   const found = resource(() => get("/v1/doctor"));
-  const checks = () => (found.value.value?.checks ?? []).toSorted((/** @type {any} */ a, /** @type {any} */ b) => (ORDER[a.state] ?? 3) - (ORDER[b.state] ?? 3));
-  const count = (/** @type {string} */ state) => checks().filter((/** @type {any} */ check) => check.state === state).length;
+  const checks = () => (found.value.value?.checks ?? []).toSorted((a, b) => (ORDER[a.state] ?? 3) - (ORDER[b.state] ?? 3));
+  const count = (/** @type {string} */ state) => checks().filter((check) => check.state === state).length;
   return h("section", { class: "panel", "aria-label": "Doctor" },
     heading("Doctor", h("span", { class: "muted", role: "status" }, () => found.value.value && `${count("fail")} failed, ${counted(count("warn"), "warning")}`), actionButton("Look again", found.reload)),
-    loaded(found, () => h("ul", { class: "checks" }, list(checks, (/** @type {any} */ check) => check.name, (check) => h("li", null,
+    loaded(found, () => h("ul", { class: "checks" }, list(checks, (check) => check.name, (check) => h("li", null,
       () => badge(check.value.state, toneOf(check.value.state)), " ", h("strong", null, visibleText(check.peek().name)), " ", () => visibleText(check.value.text),
       () => check.value.remedy && h("p", { class: "remedy" }, "\u2192 ", visibleText(check.value.remedy)))))));
 }
@@ -99,11 +99,11 @@ function spaces() {
   const found = resource(() => get("/v1/spaces"));
   return h("section", { class: "panel", "aria-label": "Sandboxes" }, h("h2", null, "Sandboxes"), loaded(found, () => show(() => found.value.value?.length,
     () => table([
-      { title: "Space", cell: (/** @type {any} */ space) => visibleText(space.name) },
-      { title: "Where", cell: (/** @type {any} */ space) => h("code", null, visibleText(space.path)) },
-      { title: "Sandbox", cell: (/** @type {any} */ space) => [badge(space.sandbox, space.sandbox === "none" ? "bad" : "ok"), space.problem && [" ", visibleText(space.problem)]] },
-      { title: "Runs", class: "number", cell: (/** @type {any} */ space) => space.runs },
-      { title: "Commands", class: "number", cell: (/** @type {any} */ space) => space.processes },
-    ], () => found.value.value ?? [], (/** @type {any} */ space) => space.spaceId, { caption: "Spaces" }),
+      { title: "Space", cell: (space) => visibleText(space.name) },
+      { title: "Where", cell: (space) => h("code", null, visibleText(space.path)) },
+      { title: "Sandbox", cell: (space) => [badge(space.sandbox, space.sandbox === "none" ? "bad" : "ok"), space.problem && [" ", visibleText(space.problem)]] },
+      { title: "Runs", class: "number", cell: (space) => space.runs },
+      { title: "Commands", class: "number", cell: (space) => space.processes },
+    ], () => found.value.value ?? [], (space) => space.spaceId, { caption: "Spaces" }),
     () => h("p", { class: "muted" }, "No space is open: ", command("bascule spaces open .")))));
 }

@@ -42,7 +42,7 @@ function searchPage(query) {
     verifyPanel(),
     h("div", { class: "stack", role: "search" },
       h("label", { class: "search" }, h("span", { class: "sr-only" }, "Search the ledger"),
-        h("input", { type: "search", value: words, placeholder: "who:Jerry method:desktop.* outcome:denied since:2026-01-31", autocomplete: "off", spellcheck: "false", oninput: (/** @type {any} */ event) => search(event.target.value) })),
+        h("input", { type: "search", value: words, placeholder: "who:Jerry method:desktop.* outcome:denied since:2026-01-31", autocomplete: "off", spellcheck: "false", oninput: (event) => search(event.target.value) })),
       h("div", { class: "chips", role: "group", "aria-label": "Examples" }, EXAMPLES.map((example) =>
         h("button", { type: "button", class: "chip", onclick: () => search(example) }, example))),
       h("p", { class: "muted", role: "status" }, () => `${counted(all().length, "record")} shown, ${scanned.value} looked through. Words without a colon match subject, method and principal.`)),
@@ -123,7 +123,7 @@ function verifyPanel() {
     });
   }
   return h("section", { class: "panel", "aria-label": "Check of the ledger" },
-    heading("Is it whole?", h("button", { type: "button", disabled: () => progress.value !== null, onclick: start }, "Verify")),
+    heading("Is it whole?", h("button", { type: "button", "data-key": "v", disabled: () => progress.value !== null, onclick: start }, "Verify")),
     h("div", { role: "status" },
       () => (progress.value ? h("label", { class: "progress" }, h("progress", { max: progress.value.total || null, value: progress.value.total ? progress.value.done : null, "aria-label": "Records checked" }),
         ` ${progress.value.done} of ${progress.value.total || "?"}`)

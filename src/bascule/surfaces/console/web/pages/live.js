@@ -91,15 +91,15 @@ async function whatTheyDo() {
 
 /** @param {any} agents @param {any} doing */
 function agentsTable(agents, doing) {
-  const now = (/** @type {any} */ agent) => doing.value?.get(agent.agentId);
+  const now = (agent) => doing.value?.get(agent.agentId);
   const columns = [
-    { title: "Agent", cell: (/** @type {any} */ agent) => [visibleText(agent.agentId)] },
-    { title: "State", cell: (/** @type {any} */ agent) => badge(agent.status, toneOf(agent.status)) },
-    { title: "Kind", class: "muted", cell: (/** @type {any} */ agent) => [visibleText(agent.type), agent.groups?.length > 0 && [" in ", visibleText(agent.groups.join(", "))]] },
-    { title: "Doing now", class: "wide", cell: (/** @type {any} */ agent) => (now(agent) ? h("a", { href: now(agent).href }, visibleText(now(agent).text)) : h("span", { class: "muted" }, "nothing known")) },
-    { title: "Unread", class: "number", cell: (/** @type {any} */ agent) => agent.unread ?? 0 },
-    { title: "Seen", cell: (/** @type {any} */ agent) => time(agent.lastHeartbeat) },
-    { title: "Write", cell: (/** @type {any} */ agent) => h("a", { href: address("tickets/~new", { to: agent.agentId }), "aria-label": `Write to ${agent.agentId}` }, "write") },
+    { title: "Agent", cell: (agent) => [visibleText(agent.agentId)] },
+    { title: "State", cell: (agent) => badge(agent.status, toneOf(agent.status)) },
+    { title: "Kind", class: "muted", cell: (agent) => [visibleText(agent.type), agent.groups?.length > 0 && [" in ", visibleText(agent.groups.join(", "))]] },
+    { title: "Doing now", class: "wide", cell: (agent) => (now(agent) ? h("a", { href: now(agent).href }, visibleText(now(agent).text)) : h("span", { class: "muted" }, "nothing known")) },
+    { title: "Unread", class: "number", cell: (agent) => agent.unread ?? 0 },
+    { title: "Seen", cell: (agent) => time(agent.lastHeartbeat) },
+    { title: "Write", cell: (agent) => h("a", { href: address("tickets/~new", { to: agent.agentId }), "aria-label": `Write to ${agent.agentId}` }, "write") },
   ];
   return show(() => agents.value?.length,
     () => table(columns, agents, (agent) => agent.agentId, { caption: "Agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
@@ -135,19 +135,19 @@ function commandCard(item, reload) {
         await perform("processes.stop", "/v1/processes/{processId}/stop", { processId }, "Stop this command");
         reload();
       }, { tone: "danger" }))),
-    () => log.value && log.value.map((/** @type {any} */ part) => part.text && longText(plain(part.text), part.stream, "terminal")),
-    () => log.value?.every((/** @type {any} */ part) => !part.text) && h("p", { class: "muted" }, "It has printed nothing yet."));
+    () => log.value && log.value.map((part) => part.text && longText(plain(part.text), part.stream, "terminal")),
+    () => log.value?.every((part) => !part.text) && h("p", { class: "muted" }, "It has printed nothing yet."));
 }
 
 // Browsers --------------------------------------------------------------------------------------------------------
 
 /** @param {any} sessions */
 const sessionsTable = (sessions) => table([
-  { title: "Browser", cell: (/** @type {any} */ session) => [session.sessionId, session.current && h("span", { class: "muted" }, " (this one)")] },
-  { title: "Grade", cell: (/** @type {any} */ session) => badge(session.grade.replace("_", " "), toneOf(session.grade)) },
-  { title: "Since", cell: (/** @type {any} */ session) => time(session.since) },
-  { title: "Seen", cell: (/** @type {any} */ session) => time(session.lastSeen) },
-], () => sessions.value ?? [], (/** @type {any} */ session) => session.sessionId, { caption: "Browsers" });
+  { title: "Browser", cell: (session) => [session.sessionId, session.current && h("span", { class: "muted" }, " (this one)")] },
+  { title: "Grade", cell: (session) => badge(session.grade.replace("_", " "), toneOf(session.grade)) },
+  { title: "Since", cell: (session) => time(session.since) },
+  { title: "Seen", cell: (session) => time(session.lastSeen) },
+], () => sessions.value ?? [], (session) => session.sessionId, { caption: "Browsers" });
 
 // River -----------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ function riverPanel(chosen) {
   const shown = signal(river.peek());
   /** Nothing moves under the pointer or the focus: newcomers wait until it leaves, or until they are asked for. */
   const isHeld = () => paused.value || held.value;
-  const wanted = (/** @type {any} */ event) => kinds.value.size === 0 || kinds.value.has(event.kind);
+  const wanted = (event) => kinds.value.size === 0 || kinds.value.has(event.kind);
   const catchUp = () => { shown.value = river.peek(); };
   const flow = () => { if (!isHeld()) catchUp(); };
   const newcomers = () => (isHeld() ? river.value.slice(0, shown.value.length ? Math.max(0, river.value.indexOf(shown.value[0])) : undefined).filter(wanted).length : 0);
@@ -176,8 +176,8 @@ function riverPanel(chosen) {
   const hold = (/** @type {boolean} */ now) => () => { held.value = now; flow(); };
   return h("section", { class: "panel river", "aria-label": "What happens" },
     heading("What happens",
-      h("span", { role: "status" }, () => newcomers() > 0 && h("button", { type: "button", class: "newcomers", onclick: catchUp }, `${newcomers()} new`)),
-      h("button", { type: "button", "aria-pressed": () => String(paused.value), onclick: () => { paused.value = !paused.peek(); flow(); } }, "Pause")),
+      h("span", { role: "status" }, () => newcomers() > 0 && h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: catchUp }, `${newcomers()} new`)),
+      h("button", { type: "button", "data-key": "p", "aria-pressed": () => String(paused.value), onclick: () => { paused.value = !paused.peek(); flow(); } }, "Pause")),
     h("div", { class: "chips", role: "group", "aria-label": "Kinds of events" }, KINDS.map((kind) =>
       h("button", { type: "button", class: "chip", "aria-pressed": () => String(kinds.value.has(kind)), onclick: () => toggle(kind) }, kind))),
     h("ol", {

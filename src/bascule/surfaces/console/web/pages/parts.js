@@ -4,7 +4,7 @@ import { ApiError, events, withQuery } from "../api.js";
 import { act, send } from "../proof.js";
 import { on } from "../stream.js";
 import { h, onCleanup, signal } from "../view.js";
-import { Deaf, code, failure, visibleText } from "../widgets.js";
+import { Deaf, code, failure, kbd, visibleText } from "../widgets.js";
 
 /** Several events of one moment are one question to the daemon. */
 const SETTLE_MS = 300;
@@ -53,9 +53,9 @@ export async function perform(method, path, params, title) {
 /**
  * A button whose work can fail: it says that it is busy, and what went wrong, beside itself; deaf when it has just
  * come. @param {string | (() => any)} label @param {() => Promise<any>} work
- * @param {{tone?: string, disabled?: () => boolean}} [options]
+ * @param {{tone?: string, key?: string, disabled?: () => boolean}} [options] `key` presses it
  */
-export function actionButton(label, work, { tone, disabled } = {}) {
+export function actionButton(label, work, { tone, key, disabled } = {}) {
   const busy = signal(false);
   const failed = signal(/** @type {any} */ (null));
   const deaf = new Deaf();
@@ -74,7 +74,7 @@ export function actionButton(label, work, { tone, disabled } = {}) {
     }
   }
   return h("span", { class: "action" },
-    h("button", { type: "button", class: tone, disabled: () => busy.value || Boolean(disabled?.()), "aria-busy": () => busy.value || null, onclick: press }, label),
+    h("button", { type: "button", class: tone, "data-key": key, disabled: () => busy.value || Boolean(disabled?.()), "aria-busy": () => busy.value || null, onclick: press }, label, key && kbd(key)),
     () => failed.value && failure(failed.value));
 }
 

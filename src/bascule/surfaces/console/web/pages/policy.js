@@ -31,13 +31,13 @@ export const page = {
 /** @param {any} policy a signal */
 function rules(policy) {
   const wanted = signal("");
-  const found = () => (policy.value.rules ?? []).filter((/** @type {any} */ rule) => !wanted.value || JSON.stringify(rule).toLowerCase().includes(wanted.value));
+  const found = () => (policy.value.rules ?? []).filter((rule) => !wanted.value || JSON.stringify(rule).toLowerCase().includes(wanted.value));
   return h("section", { class: "panel", "aria-label": "Rules" },
     heading(() => `Rules in force: ${policy.value.name}`,
-      h("label", null, h("span", { class: "sr-only" }, "Search the rules"), h("input", { type: "search", placeholder: "Search the rules", oninput: (/** @type {any} */ event) => { wanted.value = event.target.value.trim().toLowerCase(); } }))),
+      h("label", null, h("span", { class: "sr-only" }, "Search the rules"), h("input", { type: "search", placeholder: "Search the rules", oninput: (event) => { wanted.value = event.target.value.trim().toLowerCase(); } }))),
     h("p", { class: "muted" }, "Of all rules that fit a call the strictest decides: deny before ask before allow. What no rule fits is denied."),
     show(() => found().length,
-      () => h("ul", { class: "rules" }, list(found, (/** @type {any} */ rule) => rule.name, (rule) => h("li", null,
+      () => h("ul", { class: "rules" }, list(found, (rule) => rule.name, (rule) => h("li", null,
         () => badge(rule.value.decision, toneOf(rule.value.decision)), " ", h("strong", null, visibleText(rule.peek().name)),
         () => rule.value.timed && [" ", badge("timed", "info")],
         h("p", null, () => visibleText(rule.value.text ?? "")),
@@ -49,7 +49,7 @@ function rules(policy) {
 
 /** @param {any} policy a signal */
 const timedRules = (policy) => h("section", { class: "panel" }, h("h2", null, "For now"),
-  h("ul", { class: "rules" }, list(() => policy.value.timed ?? [], (/** @type {any} */ rule) => rule.ruleId, (rule) => h("li", null,
+  h("ul", { class: "rules" }, list(() => policy.value.timed ?? [], (rule) => rule.ruleId, (rule) => h("li", null,
     badge("allow", "ok"), " ", visibleText(rule.peek().text), " for another ", countdown(rule.peek().expiresAt), " ",
     h("a", { href: address(`approvals/${rule.peek().approvalId}`) }, "the answer that made it")))));
 
@@ -60,7 +60,7 @@ function tryCall(query) {
   const fields = { principal: query.get("principal") ?? "", method: query.get("method") ?? "", params: query.get("params") ?? "" };
   const verdict = signal(/** @type {any} */ (null));
   const failed = signal(/** @type {any} */ (null));
-  const set = (/** @type {keyof typeof fields} */ name) => (/** @type {any} */ event) => { fields[name] = event.target.value; };
+  const set = (/** @type {keyof typeof fields} */ name) => (event) => { fields[name] = event.target.value; };
   async function explain() {
     [failed.value, verdict.value] = [null, null];
     try {
@@ -116,14 +116,14 @@ function replay(text) {
   const shown = signal(/** @type {any} */ (null));
   const ask = async () => { shown.value = await post("/v1/policy/replay", { text, limit: RECORDS }); };
   const columns = [
-    { title: "Record", cell: (/** @type {any} */ change) => `#${change.seq}` },
-    { title: "When", cell: (/** @type {any} */ change) => time(change.at) },
-    { title: "Who", cell: (/** @type {any} */ change) => visibleText(who(change.principal)) },
-    { title: "Method", cell: (/** @type {any} */ change) => h("code", null, visibleText(change.method)) },
-    { title: "About", cell: (/** @type {any} */ change) => visibleText(change.subject ?? "") },
-    { title: "Was", cell: (/** @type {any} */ change) => badge(change.was, toneOf(change.was)) },
-    { title: "Would be", cell: (/** @type {any} */ change) => badge(change.now, toneOf(change.now)) },
-    { title: "Rule", cell: (/** @type {any} */ change) => visibleText(change.rule ?? "") },
+    { title: "Record", cell: (change) => `#${change.seq}` },
+    { title: "When", cell: (change) => time(change.at) },
+    { title: "Who", cell: (change) => visibleText(who(change.principal)) },
+    { title: "Method", cell: (change) => h("code", null, visibleText(change.method)) },
+    { title: "About", cell: (change) => visibleText(change.subject ?? "") },
+    { title: "Was", cell: (change) => badge(change.was, toneOf(change.was)) },
+    { title: "Would be", cell: (change) => badge(change.now, toneOf(change.now)) },
+    { title: "Rule", cell: (change) => visibleText(change.rule ?? "") },
   ];
   return h("div", { class: "stack" },
     h("div", { class: "actions" }, actionButton(() => (shown.value ? "Compare again" : "What would it have decided?"), ask)),

@@ -39,21 +39,21 @@ function runList(query) {
   const again = settled(() => { older.value = []; runs.reload(); });
   onEvents(["run"], again);
   /** @param {"status" | "principal"} name */
-  const choose = (name) => (/** @type {any} */ event) => {
+  const choose = (name) => (event) => {
     filters[name] = event.target.value.trim();
     keepAddress("runs", filters);
     again();
   };
   const all = () => [...(runs.value.value ?? []), ...older.value];
   const columns = [
-    { title: "Run", cell: (/** @type {any} */ run) => h("code", null, shortId(run.runId)) },
-    { title: "State", cell: (/** @type {any} */ run) => [say(run.status), ...marks(run)] },
-    { title: "By", cell: (/** @type {any} */ run) => visibleText(who(run.startedBy)) },
-    { title: "Space", cell: (/** @type {any} */ run) => visibleText(shortId(run.spaceId)) },
-    { title: "Operations", class: "number", cell: (/** @type {any} */ run) => run.operations },
-    { title: "Files", class: "number", cell: (/** @type {any} */ run) => run.filesChanged ?? "\u2013" },
-    { title: "Started", cell: (/** @type {any} */ run) => time(run.startedAt) },
-    { title: "Took", cell: (/** @type {any} */ run) => (run.endedAt ? duration(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
+    { title: "Run", cell: (run) => h("code", null, shortId(run.runId)) },
+    { title: "State", cell: (run) => [say(run.status), ...marks(run)] },
+    { title: "By", cell: (run) => visibleText(who(run.startedBy)) },
+    { title: "Space", cell: (run) => visibleText(shortId(run.spaceId)) },
+    { title: "Operations", class: "number", cell: (run) => run.operations },
+    { title: "Files", class: "number", cell: (run) => run.filesChanged ?? "\u2013" },
+    { title: "Started", cell: (run) => time(run.startedAt) },
+    { title: "Took", cell: (run) => (run.endedAt ? duration(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
   ];
   return h("div", { class: "page" },
     h("div", { class: "filters", role: "search" },
@@ -79,7 +79,7 @@ function runPage(runId) {
   const path = `/v1/runs/${encodeURIComponent(runId)}`;
   const answer = resource(() => get(path));
   // The answer of a run says what happened in it; who started it, and what can be done with it, stands in the list.
-  const about = resource(async () => (await get("/v1/runs", { limit: 1_000 })).find((/** @type {any} */ run) => run.runId === runId) ?? {});
+  const about = resource(async () => (await get("/v1/runs", { limit: 1_000 })).find((run) => run.runId === runId) ?? {});
   const reload = settled(() => { answer.reload(); about.reload(); });
   onEvents(["run"], (event) => { if (event.id === runId || event.event === "gap") reload(); });
   return h("div", { class: "page stack" },
@@ -111,16 +111,16 @@ function overview(answer, run, reload) {
       !isOver(answer.status) && actionButton("Cancel this run", async () => {
         await perform("runs.cancel", "/v1/runs/{runId}/cancel", { runId }, "Cancel this run");
         reload();
-      }, { tone: "danger" }),
+      }, { tone: "danger", key: "x" }),
       run.onCopy && !run.committed && isOver(answer.status) && actionButton("Commit: take it over into the space", async () => {
         await act("runs.commit", "/v1/runs/{runId}/commit", { runId }, "Take this run over into the space");
         reload();
-      }, { tone: "primary" })));
+      }, { tone: "primary", key: "c" })));
 }
 
 /** @param {any} answer a signal */
 function operations(answer) {
-  const events = () => (answer.value.events ?? []).map((/** @type {any} */ event, /** @type {number} */ number) => ({ event, number }));
+  const events = () => (answer.value.events ?? []).map((event, /** @type {number} */ number) => ({ event, number }));
   return show(() => events().length,
     () => h("ol", { class: "operations" }, list(events, (item) => item.number, (item) => operation(item.peek().event))),
     () => h("p", { class: "muted" }, "No operation is over yet."));
@@ -149,7 +149,7 @@ function operation(event) {
     event.stdout && longText(plain(event.stdout), "Standard output", "terminal"),
     event.stderr && longText(plain(event.stderr), "Standard error", "terminal"),
     event.content && h("details", null, h("summary", null, "What was read"), longText(event.content, "Content")),
-    (event.notUndoable ?? []).map((/** @type {any} */ left) => h("p", { class: "muted" }, "Cannot be undone: ", visibleText(left.path), ": ", visibleText(left.reason))));
+    (event.notUndoable ?? []).map((left) => h("p", { class: "muted" }, "Cannot be undone: ", visibleText(left.path), ": ", visibleText(left.reason))));
 }
 
 /** @param {string} path @param {() => void} reload */
@@ -186,14 +186,14 @@ function changes(path, runId, about, reload) {
   }
   onEvents(["run"], (event) => { if (event.id === runId) diff.reload(); });
   return h("section", { class: "panel", "aria-label": "Changes" },
-    heading("Changes", () => about.value?.undoable && !about.value.undone && !rehearsal.value && actionButton("Undo\u2026", look)),
+    heading("Changes", () => about.value?.undoable && !about.value.undone && !rehearsal.value && actionButton("Undo\u2026", look, { key: "z" })),
     () => rehearsal.value && h("div", { class: "rehearsal", role: "region", "aria-label": "What undoing would change" },
       h("h3", null, "Undoing would put back ", counted(rehearsal.value.changes.length, "file")),
       rehearsal.value.note && h("p", null, visibleText(rehearsal.value.note)),
       reasons("Stays as it is", rehearsal.value.leftAlone),
       diffView(rehearsal.value.diff, { truncated: rehearsal.value.truncated, none: "Nothing would change." }),
       h("div", { class: "actions" },
-        actionButton("Undo it: put these back", undo, { tone: "danger" }),
+        actionButton("Undo it: put these back", undo, { tone: "danger", key: "z" }),
         h("button", { type: "button", onclick: () => { rehearsal.value = null; } }, "Leave it as it is"))),
     show(() => diff.error.value, () => failure(diff.error.peek())),
     () => diff.value.value && h("div", { class: "stack" },

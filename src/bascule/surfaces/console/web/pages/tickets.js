@@ -71,7 +71,7 @@ function ticketList(query) {
   const again = settled(() => load(false), TYPING_MS);
 
   /** @param {string} name */
-  const choose = (name) => (/** @type {any} */ event) => {
+  const choose = (name) => (event) => {
     filters.value = { ...filters.peek(), [name]: event.target.value.trim() };
     keepAddress("tickets", filters.peek());
     again();
@@ -92,7 +92,7 @@ function ticketList(query) {
       h("label", null, h("span", null, "To"), h("input", { type: "search", value: filters.peek().agentId, placeholder: "Jerry", oninput: choose("agentId") })),
       h("label", null, h("span", null, "Search"), h("input", { type: "search", value: filters.peek().text, placeholder: "id, handle, words", oninput: choose("text") })),
       h("span", { class: "muted", role: "status" }, () => `${items.value.length}${state.value === "more" ? "+" : ""} tickets`),
-      () => fresh.value.size > 0 && h("button", { type: "button", class: "newcomers", onclick: () => load(false) }, `${fresh.value.size} new`)),
+      () => fresh.value.size > 0 && h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: () => load(false) }, `${fresh.value.size} new`)),
     () => failed.value && failure(failed.value),
     show(() => items.value.length,
       () => virtualList(items, ROW_PX, ticketRow, { label: "Tickets", class: "tickets", onend: () => { if (state.peek() === "more") load(true); } }),
@@ -143,7 +143,7 @@ function timeline(ticket, reload) {
       step("Question from", ticket.from, ticket.createdAt, "info", [payload(ticket.payload, "Question"), metadata(ticket.metadata)]),
       delivery && step(DELIVERY[delivery.state] ?? delivery.state, ticket.targetAgent, delivery.at, delivery.state === "acknowledged" ? "ok" : "plain",
         delivery.by?.length > 0 && h("p", { class: "muted" }, "Bell: ", visibleText(delivery.by.join(", ")))),
-      replies.map((/** @type {any} */ reply) => step("Reply from", reply.from, reply.at, "ok", [
+      replies.map((reply) => step("Reply from", reply.from, reply.at, "ok", [
         h("p", { class: "muted" }, `after ${duration(Date.parse(reply.at) - Date.parse(ticket.createdAt))}`, reply.late && ", late"),
         payload(reply.payload, "Reply"), metadata(reply.metadata)])),
       !replies.length && ticket.status === "responded" && step("Reply from", ticket.targetAgent, ticket.settledAt, "ok", payload(ticket.response, "Reply")),
@@ -154,7 +154,7 @@ function timeline(ticket, reload) {
       actionButton("Cancel this ticket", async () => {
         await perform("tickets.cancel", "/tickets/{ticketId}/cancel", { ticketId: ticket.ticketId }, "Cancel this ticket");
         reload();
-      }, { tone: "danger" })));
+      }, { tone: "danger", key: "x" })));
 }
 
 /** @param {string} name @param {string} by @param {string | null} at @param {string} tone @param {any} body */
@@ -173,7 +173,7 @@ function conversations() {
   return h("div", { class: "page" },
     tabs("Conversations"),
     loaded(found, () => show(() => found.value.value?.length,
-      () => h("ul", { class: "cards" }, list(() => found.value.value ?? [], (/** @type {any} */ item) => item.conversationId, (item) => h("li", { class: "card" },
+      () => h("ul", { class: "cards" }, list(() => found.value.value ?? [], (item) => item.conversationId, (item) => h("li", { class: "card" },
         h("a", { "data-row": "", href: address(`tickets/~conversation/${item.peek().conversationId}`) }, visibleText(item.peek().conversationId)),
         h("p", { class: "muted" }, () => [counted(item.value.tickets, "ticket"), `, ${item.value.open} open · `, visibleText(item.value.members.map(who).join(", ")), " · ", time(item.value.lastAt)])))),
       ),
@@ -188,13 +188,13 @@ function conversation(conversationId) {
     tabs("Conversations"),
     h("h2", null, "Conversation ", h("code", null, visibleText(conversationId))),
     h("p", null, h("a", { href: address("tickets/~new", { conversation: conversationId }) }, "Write into this conversation")),
-    loaded(found, () => h("ol", { class: "timeline" }, list(() => found.value.value?.tickets ?? [], (/** @type {any} */ ticket) => ticket.ticketId, (item) => {
+    loaded(found, () => h("ol", { class: "timeline" }, list(() => found.value.value?.tickets ?? [], (ticket) => ticket.ticketId, (item) => {
       const ticket = item.peek();
       return h("li", { class: "step" },
         h("p", { class: "step-head" }, () => badge(item.value.status, toneOf(item.value.status)), " ",
           h("a", { "data-row": "", href: address(`tickets/${ticket.ticketId}`) }, visibleText(who(ticket.from)), " \u2192 ", visibleText(ticket.targetAgent)), " ", time(ticket.createdAt)),
         payload(ticket.payload, "Message"),
-        () => (item.value.replies ?? []).map((/** @type {any} */ reply) => h("div", { class: "answer" },
+        () => (item.value.replies ?? []).map((reply) => h("div", { class: "answer" },
           h("p", { class: "step-head" }, h("strong", null, visibleText(who(reply.from))), " ", time(reply.at)), payload(reply.payload, "Reply"))));
     }))));
 }
@@ -209,7 +209,7 @@ function compose(query) {
   if (query.has("conversation")) words.value = { ...words.peek(), conversation: query.get("conversation") };
   const sent = signal(/** @type {any} */ (null));
   /** @param {string} name @param {string} [from] */
-  const type = (name, from = "value") => (/** @type {any} */ event) => {
+  const type = (name, from = "value") => (event) => {
     words.value = { ...words.peek(), [name]: event.target[from] };
     // A reload, or a daemon that restarts, loses nothing typed.
     sessionStorage.setItem(DRAFT, JSON.stringify(words.peek()));
@@ -230,7 +230,7 @@ function compose(query) {
     h("form", { class: "form", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
       h("p", { class: "muted" }, "The agent reads this as your own words, so it takes a touch or your passphrase."),
       h("label", null, h("span", null, "To"), h("input", { list: "agents-known", required: true, autocomplete: "off", value: () => words.value.to, oninput: type("to") })),
-      h("datalist", { id: "agents-known" }, () => (agents.value.value ?? []).map((/** @type {any} */ agent) => h("option", { value: agent.agentId }, agent.status))),
+      h("datalist", { id: "agents-known" }, () => (agents.value.value ?? []).map((agent) => h("option", { value: agent.agentId }, agent.status))),
       h("label", null, h("span", null, "Message"), h("textarea", { rows: 6, required: true, value: () => words.value.text, oninput: type("text") })),
       h("label", null, h("span", null, "Conversation"), h("input", { value: () => words.value.conversation, placeholder: "none", oninput: type("conversation") })),
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: () => words.value.reply, onchange: type("reply", "checked") }), " I want a reply"),
