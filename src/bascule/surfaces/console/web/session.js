@@ -27,7 +27,11 @@ channel.onmessage = ({ data }) => {
   if (data.newer && data.was === session.peek().sessionId) adopt(data.newer);
 };
 
-onSessionLost((error) => { session.value = { ...session.peek(), state: "lost", grade: "", error }; });
+onSessionLost((error) => {
+  // A token of a daemon that is gone, found at the start, is no session that ended under somebody's hands.
+  const { state, grade } = session.peek();
+  session.value = { ...session.peek(), state: grade && state !== "starting" ? "lost" : "none", grade: "", error };
+});
 
 function forget() {
   token.clear();

@@ -1,6 +1,6 @@
 // @ts-check
 /** What pages are made of: text of agents, times, badges, tables, dialogs, toasts. */
-import { append, computed, effect, h, list, onCleanup, show, signal, untrack } from "./view.js";
+import { append, computed, effect, h, list, onCleanup, root, show, signal, untrack } from "./view.js";
 import { blobUrl } from "./api.js";
 
 /** @template T @typedef {import("./view.js").Signal<T>} Signal */
@@ -229,13 +229,15 @@ export function dialog(title, build, options) {
     let answer;
     const back = /** @type {HTMLElement | null} */ (document.activeElement);
     const close = (/** @type {T | undefined} */ value) => { answer = value; box.close(); };
-    const stop = effect(() => {}); // a scope that outlives the caller's page is not wanted: it ends with the dialog
+
     const box = h("dialog", { class: `dialog ${options?.class ?? ""}`, "aria-labelledby": "dialog-title", onclose: () => {
       box.remove();
-      stop();
+      made.dispose();
       resolve(answer);
       back?.isConnected && back.focus({ preventScroll: true });
-    } }, h("h2", { id: "dialog-title", tabindex: -1 }, title), untrack(() => build(close)));
+    } }, h("h2", { id: "dialog-title", tabindex: -1 }, title));
+    const made = root(() => build(close)); // its effects end with the dialog, whatever page opened it
+    append(box, made.result);
     document.body.appendChild(box);
     box.showModal();
   });
@@ -298,16 +300,17 @@ export class Deaf {
 export function resource(load) {
   const state = signal(/** @type {{value?: T, error?: any, loading: boolean}} */ ({ loading: true }));
   let turn = 0;
+  let ended = false;
   const reload = async () => {
     const mine = ++turn;
     try {
       const value = await load();
-      if (mine === turn) state.value = { value, loading: false };
+      if (mine === turn && !ended) state.value = { value, loading: false };
     } catch (error) {
-      if (mine === turn) state.value = { ...state.peek(), error, loading: false };
+      if (mine === turn && !ended) state.value = { ...state.peek(), error, loading: false };
     }
   };
-  onCleanup(() => { turn = -1; });
+  onCleanup(() => { ended = true; });
   reload();
   return { state, reload, value: computed(() => state.value.value), error: computed(() => state.value.error) };
 }

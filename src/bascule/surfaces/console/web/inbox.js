@@ -1,0 +1,156 @@
+// @ts-check
+/** What waits for the person, on every page: questions of the gate (approvals) and questions in words (tickets). */
+import { batch, computed, effect, signal } from "./view.js";
+import { ApiError, get } from "./api.js";
+import { session } from "./session.js";
+import { leading, on } from "./stream.js";
+
+/**
+ * @typedef {{kind: "approval", id: string, state: string, principal: string, method: string, summary: string,
+ *   askedAt: string, expiresAt: string, waiting: number, decidedAt?: string, runId?: string}} ApprovalEntry
+ * @typedef {{kind: "question", id: string, state: string, principal: string, method: string, summary: string,
+ *   askedAt: string, expiresAt: string, waiting: number, decidedAt?: string, runId?: string}} QuestionEntry
+ * @typedef {ApprovalEntry | QuestionEntry} Entry
+ */
+
+/** @type {import("./view.js").Signal<Map<string, Entry>>} */
+export const entries = signal(new Map());
+export const loadedOnce = signal(false);
+export const problem = signal(/** @type {any} */ (null));
+/** How many wait for an answer now: in the title, the navigation and the badge. */
+export const waiting = computed(() => [...entries.value.values()].filter((entry) => entry.state === "pending").length);
+
+/** All that the daemon keeps pending. */
+const MAX_ENTRIES = 1_000;
+/** Events of one moment are read together; the first of them at once. */
+const GATHER_MS = 80;
+/** More changed questions than this are cheaper to read as one list. */
+const MAX_SINGLE_READS = 6;
+
+const OPEN_TICKETS = new Set(["pending", "delivered"]);
+
+/** @param {any} view @returns {Entry} */
+const fromApproval = (view) => ({
+  kind: "approval", id: view.approvalId, state: view.state, principal: view.principal, method: view.method, summary: view.summary,
+  askedAt: view.askedAt, expiresAt: view.expiresAt, waiting: view.waiting ?? 0, decidedAt: view.decidedAt, runId: view.runId,
+});
+
+/** @param {any} ticket @returns {Entry} */
+const fromTicket = (ticket) => ({
+  kind: "question", id: ticket.ticketId, principal: ticket.from, method: "asks you", summary: questionOf(ticket).text,
+  state: OPEN_TICKETS.has(ticket.status) ? "pending" : ticket.status === "responded" ? "answered" : ticket.status === "timeout" ? "expired" : ticket.status,
+  askedAt: ticket.createdAt, expiresAt: ticket.replyBy, waiting: 0, decidedAt: ticket.settledAt,
+});
+
+/** The words and choices of a ticket to the person. @param {any} ticket @returns {{text: string, choices: string[]}} */
+export function questionOf(ticket) {
+  const payload = ticket.payload;
+  if (typeof payload === "string") return { text: payload, choices: [] };
+  const text = payload?.question ?? payload?.text ?? payload?.message;
+  const choices = Array.isArray(payload?.choices) ? payload.choices.filter((/** @type {any} */ item) => typeof item === "string") : [];
+  return { text: typeof text === "string" ? text : payload === undefined ? "a question (sign in to read it)" : JSON.stringify(payload), choices };
+}
+
+/** @param {Entry[]} changed */
+function merge(changed) {
+  const next = new Map(entries.peek());
+  for (const entry of changed) next.set(entry.id, entry);
+  entries.value = next;
+}
+
+/** Takes over what a decision or a full view says. @param {any} view */
+export const noteApproval = (view) => merge([fromApproval(view)]);
+/** @param {any} ticket */
+export const noteTicket = (ticket) => merge([fromTicket(ticket)]);
+/** @param {string} id @param {string} state */
+export function noteState(id, state) {
+  const known = entries.peek().get(id);
+  if (known) merge([{ ...known, state, decidedAt: new Date().toISOString() }]);
+}
+
+/** Reads everything that waits. What waited before and is gone keeps its row, as answered elsewhere. */
+export async function load() {
+  try {
+    const [approvals, tickets] = await Promise.all([
+      get("/v1/approvals", { limit: MAX_ENTRIES }),
+      get("/tickets", { agentId: "person", limit: 200 }).catch((error) => {
+        // A daemon whose person cannot be asked in words, or a session that may not read them.
+        if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 401) return [];
+        throw error;
+      }),
+    ]);
+    const next = new Map();
+    for (const entry of [...approvals.map(fromApproval), ...tickets.map(fromTicket)]) {
+      if (entry.state === "pending" || entries.peek().has(entry.id)) next.set(entry.id, entry);
+    }
+    /** @type {string[]} */
+    const gone = [];
+    for (const [id, entry] of entries.peek()) {
+      if (next.has(id)) continue;
+      next.set(id, entry);
+      if (entry.state === "pending") gone.push(id);
+    }
+    batch(() => {
+      entries.value = next;
+      loadedOnce.value = true;
+      problem.value = null;
+    });
+    if (gone.length <= MAX_SINGLE_READS) await Promise.all(gone.map((id) => read(id)));
+    else for (const id of gone) noteState(id, "gone");
+  } catch (error) {
+    problem.value = error;
+  }
+}
+
+/** @param {string} id */
+async function read(id) {
+  try {
+    if (entries.peek().get(id)?.kind === "question" || !id.startsWith("apr_")) noteTicket(await get(`/tickets/${encodeURIComponent(id)}`));
+    else noteApproval(await get(`/v1/approvals/${encodeURIComponent(id)}`));
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) noteState(id, "gone");
+  }
+}
+
+/** @type {Set<string>} */
+const changed = new Set();
+let gathering = false;
+
+/** @param {string | undefined} id */
+function touched(id) {
+  if (id) changed.add(id);
+  if (gathering) return;
+  gathering = true;
+  const now = [...changed];
+  changed.clear();
+  const work = !id ? load() : Promise.all(now.map(read));
+  work.finally(() => setTimeout(() => {
+    gathering = false;
+    if (changed.size > MAX_SINGLE_READS) { changed.clear(); touched(undefined); }
+    else if (changed.size) { for (const next of [...changed]) touched(next); }
+  }, GATHER_MS));
+}
+
+/** Follows the daemon; `announce` is called with the new count when more wait than before. @param {(count: number) => void} announce */
+export function start(announce) {
+  on("approval", (item) => touched(item.event === "gap" ? undefined : item.id));
+  on("ticket", (item) => {
+    if (item.event === "gap") return;
+    if (item.agentId === "person" || (item.id && entries.peek().has(item.id))) touched(item.id);
+  });
+  effect(() => { if (session.value.state === "open") load(); });
+  let before = Infinity; // what waits already when the page opens is no news
+  effect(() => {
+    const count = waiting.value;
+    if (!loadedOnce.value) return;
+    if (count > before && leading.peek()) announce(count);
+    before = count;
+  });
+}
+
+/** How a question ended, in words, and their tone. @type {Record<string, [string, "ok" | "warn" | "bad" | "info" | "plain"]>} */
+export const STATES = {
+  pending: ["waits", "info"], approved: ["approved", "ok"], spent: ["approved, running", "ok"], done: ["approved, done", "ok"],
+  unknown: ["approved, end unknown", "warn"], denied: ["denied", "bad"], expired: ["expired", "warn"], withdrawn: ["withdrawn", "plain"],
+  answered: ["answered", "ok"], cancelled: ["withdrawn", "plain"], gone: ["answered elsewhere", "plain"],
+};
