@@ -54,9 +54,9 @@ function filmStrip() {
         class: "film", tabindex: 0, role: "list", "aria-label": "Executions, the newest first",
       },
       // Newcomers wait for a press: the strip does not move under the pointer.
-      show(fresh, () => h("li", { class: "frame" }, h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: again }, "New"))),
+      show(fresh, () => h("li", { class: "film-frame" }, h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: again }, "New"))),
       list(all, (item) => item.executionId, (item) => frame(item.peek())),
-      show(more, () => h("li", { class: "frame" }, actionButton("Older", async () => { older.value = [...older.peek(), ...await ask(all().at(-1).executionId)]; })))),
+      show(more, () => h("li", { class: "film-frame" }, actionButton("Older", async () => { older.value = [...older.peek(), ...await ask(all().at(-1).executionId)]; })))),
     ],
     () => empty("No agent has looked at the desktop yet.", "bascule desktop enable")));
 }
@@ -74,12 +74,12 @@ function frame(item) {
   });
   onCleanup(() => watcher.disconnect());
   const label = `${shortMethod(item.method)}${item.app ? ` in ${item.app}` : ""}`;
-  return h("li", { class: "frame", ref: (/** @type {Element} */ element) => watcher.observe(element) },
+  return h("li", { class: "film-frame", ref: (/** @type {Element} */ element) => watcher.observe(element) },
     h("a", { href: address(`evidence/${item.executionId}`), "data-row": "", "aria-current": () => (item.executionId === chosen.value ? "true" : null) },
       h("div", { class: "thumb" }, name
         ? show(seen, () => picture(`${pathOf(item.executionId)}/file`, `Screen after ${label}`, { name }))
         : h("span", { class: "muted" }, "no picture")),
-      h("span", { class: "frame-title" }, visibleText(label)),
+      h("span", { class: "film-title" }, visibleText(label)),
       h("span", { class: "muted" }, time(item.at), item.effect && [" ", badge(item.effect, toneOf(item.effect))])));
 }
 
