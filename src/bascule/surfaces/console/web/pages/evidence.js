@@ -31,7 +31,7 @@ export const page = {
 
 const pathOf = (/** @type {string} */ id) => `${ROOT}/${encodeURIComponent(id)}`;
 const isPicture = (/** @type {{name: string}} */ file) => file.name.endsWith(".png");
-const shortMethod = (/** @type {string} */ method) => method.replace(/^desktop\./, "");
+const shortMethod = (/** @type {string | undefined} */ method) => (method ?? "an execution").replace(/^desktop\./, "");
 
 // The strip -------------------------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ function frame(item) {
         ? show(seen, () => picture(`${pathOf(item.executionId)}/file`, `Screen after ${label}`, { name }))
         : h("span", { class: "muted" }, "no picture")),
       h("span", { class: "film-title" }, visibleText(label)),
-      h("span", { class: "muted" }, time(item.at), item.effect && [" ", badge(item.effect, toneOf(item.effect))])));
+      h("span", { class: "muted" }, time(item.at), (item.error ?? item.effect) && [" ", badge(item.error ?? item.effect, item.error ? "bad" : toneOf(item.effect))])));
 }
 
 // One execution ---------------------------------------------------------------------------------------------------
@@ -108,6 +108,8 @@ function detail(item, executionId) {
       ["Error", result.error && [badge(result.error.code, "bad"), " ", visibleText(result.error.message)]],
       ["Window", item.tree?.window && visibleText(item.tree.window)],
     ]),
+    item.changed?.length > 0 && h("p", { class: "note warn" }, "Not as the host left it: ", visibleText(item.changed.join(", ")), ". Somebody has changed these files since."),
+    item.leftOut?.length > 0 && h("p", { class: "muted" }, "Too large or not readable: ", visibleText(item.leftOut.join(", "))),
     pictures(item, executionId, nodes, marked),
     h("div", { class: "columns" },
       nodes.length > 0 && elements(item.tree, nodes, marked),

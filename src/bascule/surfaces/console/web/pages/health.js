@@ -82,11 +82,11 @@ function overview(status) {
     ]));
 }
 
-const ORDER = /** @type {Record<string, number>} */ ({ fail: 0, warn: 1, ok: 2 });
+const ORDER = /** @type {Record<string, number>} */ ({ fail: 0, warn: 1, ok: 2, info: 3 });
 
 function doctor() {
   const found = resource(() => get("/v1/doctor"));
-  const checks = () => (found.value.value?.checks ?? []).toSorted((a, b) => (ORDER[a.state] ?? 3) - (ORDER[b.state] ?? 3));
+  const checks = () => (found.value.value?.checks ?? []).toSorted((a, b) => (ORDER[a.state] ?? 4) - (ORDER[b.state] ?? 4));
   const count = (/** @type {string} */ state) => checks().filter((check) => check.state === state).length;
   return h("section", { class: "panel", "aria-label": "Doctor" },
     heading("Doctor", h("span", { class: "muted", role: "status" }, () => found.value.value && `${count("fail")} failed, ${counted(count("warn"), "warning")}`), actionButton("Look again", found.reload)),

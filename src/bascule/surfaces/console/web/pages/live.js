@@ -18,10 +18,13 @@ let listening = false;
 /** What happened before the page came is read from the daemon's ring: it comes at once, or not at all. */
 const BACKLOG_MS = 1_000;
 
+/** Where a stream begins or has lost something is not news. @param {any} item */
+const isNews = (item) => item.kind !== "daemon" || (item.event !== "open" && item.event !== "gap");
+
 function listen() {
   if (listening) return;
   listening = true;
-  on("*", (event) => { river.value = [event, ...river.peek()].slice(0, RIVER_LENGTH); });
+  on("*", (event) => { if (isNews(event)) river.value = [event, ...river.peek()].slice(0, RIVER_LENGTH); });
   readBacklog().catch(() => {}); // the stream itself says when the daemon is away
 }
 
@@ -30,7 +33,7 @@ async function readBacklog() {
   const earlier = [];
   try {
     for await (const { event, data } of events("/v1/events/all?after=0", AbortSignal.timeout(BACKLOG_MS))) {
-      if (event !== "ping" && event !== "overflow" && data.event !== "gap") earlier.unshift(data);
+      if (event !== "ping" && event !== "overflow" && isNews(data)) earlier.unshift(data);
     }
   } finally {
     const known = new Set(river.peek().map((event) => event.cursor));
@@ -201,5 +204,5 @@ function eventRow({ at, kind, event, id, principal, agentId, from, status, text 
       agentId && actor !== agentId && [" \u2192 ", h("strong", null, visibleText(agentId))],
       status && [" ", badge(status, toneOf(status))],
       text && [" ", visibleText(text)],
-      id && [" ", PAGES[kind] ? h("a", { href: address(`${PAGES[kind]}/${id}`) }, visibleText(shortId(id))) : h("span", { class: "muted" }, visibleText(shortId(id)))]));
+      id && id !== actor && id !== agentId && [" ", PAGES[kind] ? h("a", { href: address(`${PAGES[kind]}/${id}`) }, visibleText(shortId(id))) : h("span", { class: "muted" }, visibleText(shortId(id)))]));
 }

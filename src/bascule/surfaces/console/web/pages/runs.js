@@ -177,6 +177,8 @@ function liveOutput(path, reload) {
 function changes(path, runId, about, reload) {
   const diff = resource(() => get(`${path}/diff`));
   const rehearsal = signal(/** @type {any} */ (null));
+  // A run that is too old for the list may still be undone: the dry run says.
+  const mayUndo = () => about.value && (about.value.undoable || !about.value.runId);
   const look = async () => { rehearsal.value = await perform("runs.undo", "/v1/runs/{runId}/undo", { runId, dryRun: true }, "See what undoing would change"); };
   async function undo() {
     await act("runs.undo", "/v1/runs/{runId}/undo", { runId }, "Undo this run");
@@ -186,7 +188,7 @@ function changes(path, runId, about, reload) {
   }
   onEvents(["run"], (event) => { if (event.id === runId) diff.reload(); });
   return h("section", { class: "panel", "aria-label": "Changes" },
-    heading("Changes", () => about.value?.undoable && !about.value.undone && !rehearsal.value && actionButton("Undo\u2026", look, { key: "z" })),
+    heading("Changes", () => mayUndo() && !rehearsal.value && actionButton("Undo\u2026", look, { key: "z" })),
     () => rehearsal.value && h("div", { class: "rehearsal", role: "region", "aria-label": "What undoing would change" },
       h("h3", null, "Undoing would put back ", counted(rehearsal.value.changes.length, "file")),
       rehearsal.value.note && h("p", null, visibleText(rehearsal.value.note)),
