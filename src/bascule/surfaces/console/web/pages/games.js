@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, empty, failure, loaded, resource, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, facts, heading, longText, onEvents, payload, perform, plain, settled, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, facts, heading, longText, onEvents, payload, perform, plain, settled, stable, toneOf, who } from "./parts.js";
 
 const TOOLS_PAGE = 100;
 const EVENTS = 100;
@@ -66,7 +66,7 @@ function gamePage(gameId) {
         show(() => !["stopped", "failed"].includes(status().state), () => [actionButton("Stop", doIt("stop", `Stop ${gameId}`)), actionButton("Kill", doIt("kill", `Kill ${gameId}`), { tone: "danger" })])),
       show(isLive, () => [attention(path, gameId), tools(path), gameEvents(path, gameId), gameState(path)],
         () => h("p", { class: "muted" }, "Tools, events and state are there while the game is live.")),
-      () => game.value.value.output && h("section", { class: "panel" }, h("h2", null, "Output"), longText(plain(game.value.value.output), "Output", "terminal")),
+      stable(() => game.value.value.output || null, (output) => h("section", { class: "panel" }, h("h2", null, "Output"), longText(plain(output), "Output", "terminal"))),
     ]));
 }
 
@@ -78,14 +78,13 @@ function attention(path, gameId) {
     await perform("games.acknowledge", "/v1/games/{gameId}/attention", { gameId, attentionId }, "Tell the game that you have looked");
     found.reload();
   };
-  return h("section", { class: "panel" }, h("h2", null, "Attention"), loaded(found, () => () => {
-    const open = found.value.value?.attention;
+  return h("section", { class: "panel" }, h("h2", null, "Attention"), loaded(found, () => stable(() => found.value.value, ({ attention: open }) => {
     if (!open) return h("p", { class: "muted" }, "The game wants nothing looked at.");
     return h("div", { class: "stack" },
       h("p", null, badge(open.severity ?? "warning", open.severity === "info" ? "info" : "warn"), open.blocking !== false && [" ", badge("blocking", "bad", "Calls that act are held back")], " ", visibleText(open.summary ?? "")),
       (open.sample ?? []).map((entry) => h("p", { class: "muted" }, `${entry.level}: `, visibleText(entry.message), entry.repeatCount > 1 && ` (${entry.repeatCount} times)`)),
       h("div", { class: "actions" }, actionButton("I have looked", acknowledge(open.attentionId))));
-  }));
+  })));
 }
 
 // Tools -----------------------------------------------------------------------------------------------------------

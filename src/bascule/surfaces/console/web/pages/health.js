@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { chart } from "../chart.js";
 import { h, list, onCleanup, show, signal } from "../view.js";
 import { badge, command, duration, loaded, resource, table, visibleText } from "../widgets.js";
-import { actionButton, counted, facts, heading, keepAddress, toneOf } from "./parts.js";
+import { actionButton, counted, facts, heading, keepAddress, stable, toneOf } from "./parts.js";
 
 /** Of 10 minutes a new point comes each second; looking every five is lively enough and costs next to nothing. */
 const REFRESH_MS = { "10m": 5_000, "24h": 60_000 };
@@ -51,7 +51,7 @@ export const page = {
     const button = (/** @type {"10m" | "24h"} */ name, /** @type {string} */ words) =>
       h("button", { type: "button", class: "chip", "aria-pressed": () => String(range.value === name), onclick: choose(name) }, words);
     return h("div", { class: "page stack" },
-      loaded(status, () => () => overview(status.value.value)),
+      loaded(status, () => stable(() => status.value.value, overview)),
       h("section", { class: "panel", "aria-label": "Figures" },
         heading("Figures", h("div", { class: "chips", role: "group", "aria-label": "Range" }, button("10m", "10 minutes"), button("24h", "24 hours"))),
         loaded(history, () => h("div", { class: "charts" }, CHARTS.map(([title, unit, series]) =>

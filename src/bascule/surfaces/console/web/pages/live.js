@@ -1,4 +1,4 @@
-// @ts-check
+paused.value || held.value.length > 0;// @ts-check
 /** Live: every agent with what it does now, commands that run, browsers that are signed in, and the river of events. */
 import { events, get } from "../api.js";
 import { on } from "../stream.js";
@@ -158,7 +158,7 @@ const sessionsTable = (sessions) => table([
 function riverPanel(chosen) {
   const kinds = signal(chosen);
   const paused = signal(false);
-  const held = signal(false);
+  const held = signal(/** @type {string[]} */ ([]));
   const shown = signal(river.peek());
   /** Nothing moves under the pointer or the focus: newcomers wait until it leaves, or until they are asked for. */
   const isHeld = () => paused.value || held.value;
@@ -176,7 +176,10 @@ function riverPanel(chosen) {
     keepAddress("live", { kinds: [...next].join(",") });
   }
   const visible = () => shown.value.filter(wanted);
-  const hold = (/** @type {boolean} */ now) => () => { held.value = now; flow(); };
+  const hold = (/** @type {string} */ by, /** @type {boolean} */ now) => () => {
+    held.value = [...held.peek().filter((each) => each !== by), ...(now ? [by] : [])];
+    flow();
+  };
   return h("section", { class: "panel river", "aria-label": "What happens" },
     heading("What happens",
       h("span", { role: "status" }, () => newcomers() > 0 && h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: catchUp }, `${newcomers()} new`)),
@@ -185,7 +188,7 @@ function riverPanel(chosen) {
       h("button", { type: "button", class: "chip", "aria-pressed": () => String(kinds.value.has(kind)), onclick: () => toggle(kind) }, kind))),
     h("ol", {
       class: "events", tabindex: 0, role: "list", "aria-label": "Events, the newest first",
-      onpointerenter: hold(true), onpointerleave: hold(false), onfocusin: hold(true), onfocusout: hold(false),
+      onpointerenter: hold("pointer", true), onpointerleave: hold("pointer", false), onfocusin: hold("focus", true), onfocusout: hold("focus", false),
     }, list(visible, (event) => event.cursor, (event) => eventRow(event.peek()))),
     show(() => visible().length === 0, () => (kinds.peek().size
       ? h("p", { class: "muted" }, "Nothing of this kind since the page was opened.")

@@ -3,7 +3,7 @@
 import { ApiError, events, withQuery } from "../api.js";
 import { act, send } from "../proof.js";
 import { on } from "../stream.js";
-import { h, onCleanup, signal } from "../view.js";
+import { computed, h, onCleanup, signal, untrack } from "../view.js";
 import { Deaf, code, failure, kbd, visibleText } from "../widgets.js";
 
 /** Several events of one moment are one question to the daemon. */
@@ -160,3 +160,16 @@ export function follow(path, query, take, onState = () => {}) {
 /** A heading with what belongs beside it. @param {any} title @param {...any} beside */
 export const heading = (title, ...beside) => h("div", { class: "panel-head" }, h("h2", null, title), beside);
 
+
+/**
+ * What `make` shows of an answer, made anew only when the answer says something else: what is open, focused or scrolled
+ * stays while the page asks again and again.
+ * @template T @param {() => T} read @param {(value: NonNullable<T>) => any} make
+ */
+export function stable(read, make) {
+  const text = computed(() => JSON.stringify(read() ?? null));
+  return () => {
+    const value = JSON.parse(text.value);
+    return value !== null && untrack(() => make(value));
+  };
+}

@@ -5,7 +5,7 @@ import { compare, diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, countdown, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, facts, heading, keepAddress, longText, onEvents, settled, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, facts, heading, keepAddress, longText, onEvents, settled, stable, toneOf, who } from "./parts.js";
 
 const RECORDS = 1_000;
 
@@ -18,7 +18,7 @@ export const page = {
     const policy = resource(() => get("/v1/policy"));
     onEvents(["person", "approval", "daemon"], settled(policy.reload, 1_000));
     return h("div", { class: "page stack" }, loaded(policy, () => [
-      show(() => policy.value.value?.pending, () => () => pending(/** @type {any} */ (policy.value.value), policy.reload)),
+      stable(() => waits(policy.value.value), (value) => pending(value, policy.reload)),
       show(() => policy.value.value?.timed?.length, () => timedRules(policy.value)),
       tryCall(query),
       rules(policy.value),
@@ -93,6 +93,9 @@ function tryCall(query) {
 }
 
 // What waits ------------------------------------------------------------------------------------------------------
+
+/** @param {any} policy */
+const waits = (policy) => (policy?.pending ? { text: policy.text, problem: policy.problem, file: policy.file, fileText: policy.fileText, fileDigest: policy.fileDigest } : null);
 
 /** @param {any} policy @param {() => void} reload */
 function pending(policy, reload) {

@@ -5,7 +5,7 @@ import { diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, duration, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, toneOf, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, who } from "./parts.js";
 
 const STATUSES = ["running", "awaiting_approval", "completed", "error", "cancelled", "unknown"];
 const PAGE = 100;
@@ -85,7 +85,7 @@ function runPage(runId) {
   return h("div", { class: "page stack" },
     h("h2", null, "Run ", h("code", null, visibleText(runId))),
     loaded(answer, () => [
-      () => overview(/** @type {any} */ (answer.value.value), about.value.value ?? {}, reload),
+      stable(() => { const { runId: id, status, steering } = /** @type {any} */ (answer.value.value); return [{ runId: id, status, steering }, about.value.value ?? {}]; }, ([now, run]) => overview(now, run, reload)),
       h("section", { class: "panel" }, h("h2", null, "Operations"), operations(answer.value)),
       // Only of a run that is under way: what is over stands above in whole.
       show(() => !isOver(/** @type {any} */ (answer.value.value).status), () => liveOutput(path, reload)),
@@ -198,11 +198,11 @@ function changes(path, runId, about, reload) {
         actionButton("Undo it: put these back", undo, { tone: "danger", key: "z" }),
         h("button", { type: "button", onclick: () => { rehearsal.value = null; } }, "Leave it as it is"))),
     show(() => diff.error.value, () => failure(diff.error.peek())),
-    () => diff.value.value && h("div", { class: "stack" },
-      diff.value.value.note && h("p", { class: "muted" }, visibleText(diff.value.value.note)),
-      fileList(diff.value.value.changes ?? []),
-      reasons("May have changed, and no checkpoint holds it", diff.value.value.unknown),
-      diffView(diff.value.value.diff ?? "", { truncated: diff.value.value.truncated, none: "It changed no file." })));
+    stable(() => diff.value.value, (found) => h("div", { class: "stack" },
+      found.note && h("p", { class: "muted" }, visibleText(found.note)),
+      fileList(found.changes ?? []),
+      reasons("May have changed, and no checkpoint holds it", found.unknown),
+      diffView(found.diff ?? "", { truncated: found.truncated, none: "It changed no file." }))));
 }
 
 const SIGNS = /** @type {Record<string, string>} */ ({ added: "+", deleted: "\u2212", modified: "~", mode: "m", type: "t" });

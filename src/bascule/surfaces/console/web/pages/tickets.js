@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { act } from "../proof.js";
 import { batch, h, list, onCleanup, show, signal } from "../view.js";
 import { badge, duration, empty, failure, loaded, resource, time, virtualList, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, keepAddress, onEvents, payload, perform, settled, shortId, toneOf, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, keepAddress, onEvents, payload, perform, settled, shortId, stable, toneOf, who } from "./parts.js";
 
 const STATUSES = ["pending", "delivered", "responded", "timeout", "cancelled"];
 /** One page of the daemon; the next is asked for before the end is in sight. */
@@ -119,7 +119,7 @@ function ticketPage(ticketId) {
   return h("div", { class: "page" },
     tabs(""),
     h("h2", null, "Ticket ", h("code", null, visibleText(ticketId))),
-    loaded(ticket, () => () => timeline(/** @type {any} */ (ticket.value.value), ticket.reload)));
+    loaded(ticket, () => stable(() => ticket.value.value, (value) => timeline(value, ticket.reload))));
 }
 
 const DELIVERY = /** @type {Record<string, string>} */ ({
