@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from bascule import __version__
+from bascule.admin.history import MetricsHistory
 from bascule.admin.ports import PolicySource
 from bascule.admin.protocol import StatusResult
 from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
+from bascule.daemon.metrics import BUCKETS
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
@@ -45,6 +47,7 @@ FACTS: Port[Table[DaemonFact]] = Port("facts")
 RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
 STATUS: Port[StatusSource] = Port("status")
+HISTORY: Port[MetricsHistory] = Port("metrics history")
 
 
 class Composition:
@@ -88,6 +91,7 @@ class Composition:
         self._started = clock.monotonic()
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
+        self.history = MetricsHistory(clock, BUCKETS)
         self.facts: Table[DaemonFact] = Table("house", DaemonFact)
         self.facts.rows.update(store.load("house", DaemonFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
@@ -143,6 +147,7 @@ class Composition:
                 RULEBOOK.provided_by(self.rulebook),
                 COLLECT_ALL.provided_by(self.collect),
                 STATUS.provided_by(self._status),
+                HISTORY.provided_by(self.history),
             ]
         )
         self.bridges: dict[str, Bridge] = {}
