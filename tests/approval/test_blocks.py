@@ -7,6 +7,7 @@ from felling import Grove
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bascule.foundation.errors import NotFound, Overloaded, TooLarge
 from bascule.foundation.text import visible
 from bascule.kernel.consent import blocks
 from bascule.kernel.consent.records import Approval, Question
@@ -161,9 +162,9 @@ def test_lists_have_no_blocks_and_no_history(grove):
 
 def test_what_has_no_picture_says_so(grove):
     grove.begin()
-    with pytest.raises(Exception, match="has no picture"):
+    with pytest.raises(NotFound, match="has no picture"):
         grove.house.call("local", "approvals.picture", {"approvalId": grove.pending()[0]["approvalId"]})
-    with pytest.raises(Exception, match="no approval apr_none"):
+    with pytest.raises(NotFound, match="no approval apr_none"):
         grove.house.call("local", "approvals.picture", {"approvalId": "apr_none"})
 
 
@@ -196,7 +197,7 @@ def test_a_question_shows_what_the_same_asker_asked_before(grove):
 def test_a_preview_of_a_mebibyte_is_refused_in_blocks_as_in_one_text(grove):
     for preview in ("x" * 2**20, (blocks.text("x" * 2**19), blocks.diff("y" * 2**19))):
         grove.resolution = Resolution(summary="cut", preview=preview)
-        with pytest.raises(Exception, match="a person would have to read 1048576 characters"):
+        with pytest.raises(TooLarge, match="a person would have to read 1048576 characters"):
             grove.begin("tree.resolved").result()
     assert grove.pending() == []
 
@@ -208,7 +209,7 @@ def test_a_thousand_questions_are_listed_and_the_next_is_refused():
     listed = grove.house.call("local", "approvals.list", {"limit": 1_000})
     assert len(listed) == 1_000
     assert len({each["approvalId"] for each in listed}) == 1_000
-    with pytest.raises(Exception, match="1000 questions wait for the person"):
+    with pytest.raises(Overloaded, match="1000 questions wait for the person"):
         grove.begin(principal="agent:B").result()
     stream = grove.house.call("local", "approvals.stream")
     assert len(stream.items()) == 1_000

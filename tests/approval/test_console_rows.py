@@ -9,6 +9,7 @@ from living_grove import Grove, decide, person
 from wires import Caller, Wire, request
 
 from bascule.kernel.consent.states import ApprovalState
+from bascule.local_client.exits import NOT_FOUND
 
 OAK = {"path": "oak"}
 QUICK = {"approval_hold_ms": 50}
@@ -86,8 +87,8 @@ def test_the_policy_is_shown_explained_and_replayed_over_http(scene):
     jerry.post("/trees", {"path": "elm"})
     shown = local.get("/v1/policy").json
     assert {"trees-ask", "message"} <= {rule["name"] for rule in shown["rules"]}
-    said = jerry.post("/v1/policy/explain", {"method": "messages.send"}).json
-    assert (said["decision"], said["rule"]) == ("allow", "message")
+    explained = jerry.post("/v1/policy/explain", {"method": "messages.send"}).json
+    assert (explained["decision"], explained["rule"]) == ("allow", "message")
     assert local.post("/v1/policy/replay", {}).json["changed"] == []
     changed = local.post("/v1/policy/replay", {"text": 'version = 1\nextends = "standard"\n'}).json["changed"]
     # What asked would be denied without a rule that knows the method.
@@ -127,7 +128,7 @@ def test_searching_and_replaying_from_a_terminal(scene):
     found = run_command("ledger", "search", "who:Jerry", "method:messages.*", "-n", "1", *where)
     assert found.returncode == 0, found.stderr
     assert "messages.send" in found.stdout
-    assert run_command("ledger", "search", "who:Nobody", *where).returncode == 4
+    assert run_command("ledger", "search", "who:Nobody", *where).returncode == NOT_FOUND
     replayed = run_command("policy", "replay", "--json", *where)
     assert replayed.returncode == 0, replayed.stderr
     assert json.loads(replayed.stdout)["unreadable"] >= 0

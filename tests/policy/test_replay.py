@@ -4,7 +4,7 @@ import pytest
 
 from bascule.admin.replay import decided_without_params, replayed
 from bascule.bridge_list import presets_of, rows_of
-from bascule.foundation.errors import InvalidRequest
+from bascule.foundation.errors import Forbidden, InvalidRequest
 from bascule.kernel.ledger import Record
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.text import load_policy
@@ -115,9 +115,8 @@ def test_without_params_is_what_the_engine_says_with_any_params(preset, principa
         found = decided_without_params(in_force, principal, row)
         if found is None:
             continue
-        said = {in_force.decide(principal, row.name, row.effect, lambda sample=sample: sample).decision for sample in samples}
-        assert len(said) == 1, row.name
-        (decision,) = said
+        verdicts = [in_force.decide(principal, row.name, row.effect, lambda each=each: each) for each in samples]
+        (decision,) = {verdict.decision for verdict in verdicts}
         # Where nobody can be asked, asking is refusing.
         assert found[0] is decision or (decision is Decision.ASK and found[0] is Decision.DENY)
 
@@ -161,7 +160,7 @@ def test_a_text_that_is_no_policy_is_refused_with_what_to_change(house):
 
 
 def test_an_agent_may_not_replay(house):
-    with pytest.raises(Exception, match="only"):
+    with pytest.raises(Forbidden):
         house.call("agent:Jerry", "policy.replay")
 
 

@@ -1,4 +1,4 @@
-"""What a person is shown before saying yes, as blocks: pages draw them, terminals print the text they make together.
+"""What a person is shown before saying yes, as blocks: pages show them, terminals print the text they make together.
 
 A block keeps its lines as one text, because a question may have half a million of them and waits in memory.
 """
