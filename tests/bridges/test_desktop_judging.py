@@ -133,7 +133,7 @@ def test_an_act_asks_with_everything_it_would_do(desktop):
     assert 'window   "letter to Ann" (w:1)' in shown
     assert 'element  AXTextField "Name", at 10,20, 30 x 40' in shown
     assert shown[-3:] == [
-        "text     18 characters:",
+        "text, 18 characters:",
         '  | "  two"⏎',
         '  | "lines ⟨U+202E⟩⟨U+FE0F⟩⟨U+3000⟩⟨U+FFFC⟩⟨U+16FE4⟩⟨TAB⟩"',
     ]

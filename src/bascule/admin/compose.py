@@ -3,18 +3,21 @@
 from bascule.admin.consent import Consent
 from bascule.admin.console import Console, ConsoleFacts
 from bascule.admin.enrolment import Enrolment
+from bascule.admin.machine.doctor_program import doctor_command, examine
 from bascule.admin.passkeys import Passkeys
 from bascule.admin.person import Person
 from bascule.admin.proving import Proving
 from bascule.admin.service import Admin
 from bascule.admin.settings import AdminSettings
-from bascule.daemon.composition import COLLECT_ALL, DAEMON_ID, FACTS, RULEBOOK, STATUS
+from bascule.daemon.composition import COLLECT_ALL, DAEMON_ID, FACTS, HISTORY, RULEBOOK, STATUS
 from bascule.daemon.ports import ANCHORS
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
+from bascule.kernel.call import LOCAL
 from bascule.kernel.ports import PROOFS, SESSIONS
 
 
 def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
+    status = ports.need(STATUS)
     sessions, proofs = ports.need(SESSIONS), ports.need(PROOFS)
     person = Person(ports.need(FACTS), kernel.journal, kernel.clock)
     passkeys = Passkeys(kernel.store, kernel.journal, kernel.clock, kernel.log)
@@ -24,7 +27,7 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         clock=kernel.clock,
         anchors=ports.need(ANCHORS),
         collect_all=ports.need(COLLECT_ALL),
-        status=ports.need(STATUS),
+        status=status,
         ledger_days=kernel.config.of(AdminSettings).ledger_days,
         person=person,
         passkeys=passkeys,
@@ -42,4 +45,7 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
             ),
         ),
         rulebook=ports.need(RULEBOOK),
+        history=ports.need(HISTORY),
+        examine=lambda: examine(doctor_command(status(LOCAL).state_dir)),
+        on_fault=kernel.gate.call_log.task_failed,
     ).bridge()

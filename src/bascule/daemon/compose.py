@@ -18,6 +18,7 @@ from bascule.daemon.metrics import Metrics
 from bascule.daemon.opening import ledger_problem
 from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, TOKENS
 from bascule.daemon.quota import CallQuota
+from bascule.daemon.sampling import Sampler
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock
@@ -31,8 +32,9 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
-from bascule.kernel.ports import PRESENCES
+from bascule.kernel.ports import COUNT_MAIL, PRESENCES
 from bascule.kernel.route import Route
+from bascule.kernel.rows import Shape
 from bascule.kernel.settings import Config
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.picture_files import PictureFiles
@@ -150,6 +152,14 @@ class Daemon(Composition):
         self.metrics.gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
         self.metrics.gauge("bascule_store_bytes", "Size of the database on disk.", store.size_bytes)
         self.metrics.gauge("bascule_store_fault", "1 while the store cannot be written.", self._has_fault)
+        self.metrics.waiting = frozenset(row.name for row in self.rows if row.shape is not Shape.REPLY)
+        self.sampler = Sampler(
+            self.metrics,
+            self.history,
+            store=store,
+            mail=self.ports.need(COUNT_MAIL),
+            approvals_pending=lambda: len(self.desk.pending()),
+        )
         self._record_start(hash_token(digest_key))
 
     # -- doors --

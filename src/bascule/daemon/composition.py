@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from bascule import __version__
+from bascule.admin.history import MetricsHistory
 from bascule.admin.ports import PolicySource
 from bascule.admin.protocol import StatusResult
 from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
+from bascule.daemon.metrics import BUCKETS
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
@@ -49,6 +51,7 @@ RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
 STATUS: Port[StatusSource] = Port("status")
 DAEMON_ID: Port[str] = Port("daemon id")
+HISTORY: Port[MetricsHistory] = Port("metrics history")
 
 
 class Composition:
@@ -96,6 +99,7 @@ class Composition:
         self.proofs = Proofs(clock, key, _daemon_id(key))
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
+        self.history = MetricsHistory(clock, BUCKETS)
         self.facts: Table[DaemonFact] = Table("house", DaemonFact)
         self.facts.rows.update(store.load("house", DaemonFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
@@ -155,6 +159,7 @@ class Composition:
                 SESSIONS.provided_by(self.sessions),
                 PROOFS.provided_by(self.proofs),
                 DAEMON_ID.provided_by(_daemon_id(key)),
+                HISTORY.provided_by(self.history),
             ]
         )
         self.bridges: dict[str, Bridge] = {}

@@ -310,7 +310,7 @@ async def _probe_lag(daemon: Daemon) -> None:
             pause = LAG_PROBE_SECONDS if used - before > IDLE_CPU_SECONDS else IDLE_LAG_PROBE_SECONDS
             began = daemon.clock.monotonic()
             await asyncio.sleep(pause)
-            daemon.metrics.lag(max(0.0, daemon.clock.monotonic() - began - pause))
+            daemon.sampler.look(max(0.0, daemon.clock.monotonic() - began - pause))
 
 
 class _Timer:

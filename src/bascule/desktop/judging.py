@@ -20,6 +20,7 @@ from bascule.desktop.refusals import add_confirm_required, with_desktop_error
 from bascule.desktop.rows import METHODS
 from bascule.desktop.terminals import is_terminal
 from bascule.kernel.call import Call, Principal
+from bascule.kernel.consent.blocks import Preview
 from bascule.kernel.gate import Gate
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.rules import Rule
@@ -32,11 +33,9 @@ EVERY_APP: Final = "*"
 MAX_APP_CHARS: Final = 128
 _ROWS: Final[Mapping[str, Row]] = {row.name: row for row in METHODS}
 _TERMINAL_NOTE: Final = (
-    "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it.",
-    "",
+    "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it."
 )
-
-_BEYOND_NOTE: Final = ("These keys are for the desktop itself, whatever app is in front.", "")
+_BEYOND_NOTE: Final = "These keys are for the desktop itself, whatever app is in front."
 
 
 class DesktopFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +160,7 @@ class Judging:
         call: Call,
         target: JudgedTarget,
         bound: dict[str, Any],
-        shown: Callable[[], tuple[str, str]],
+        shown: Callable[[], tuple[str, Preview]],
         *,
         picture: bytes | None = None,
         illustrate: Again | None = None,
@@ -188,7 +187,7 @@ class Judging:
 
 
 def _notes(about: DesktopFacts) -> tuple[str, ...]:
-    return (*(_TERMINAL_NOTE if about.terminal else ()), *(_BEYOND_NOTE if about.beyond else ()))
+    return (*((_TERMINAL_NOTE,) if about.terminal else ()), *((_BEYOND_NOTE,) if about.beyond else ()))
 
 
 def doing_of(method: str) -> Doing:

@@ -13,6 +13,7 @@ from bascule.foundation.errors import Conflict, InvalidRequest, Unavailable
 from bascule.foundation.ids import new_id
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call
+from bascule.kernel.consent import blocks
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
@@ -112,7 +113,7 @@ class Background:
         pinned, preview = await self._looked_at(space, operation, cwd, verdict)
         return Resolution(
             summary=f"in the background: {params.command}",
-            preview=f"in the background of {space.record.path}\n{preview}",
+            preview=(blocks.facts(f"in the background of {space.record.path}"), *preview),
             bound={"policy": self._gate.policy.digest, "files": pinned.files},
             verdict=verdict,
         )

@@ -11,6 +11,7 @@ import msgspec
 from bascule.foundation.deferred import within
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest
 from bascule.kernel.call import Call
+from bascule.kernel.consent import blocks
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Transaction
@@ -423,11 +424,14 @@ def _question(
     verdict: Verdict | None,
     steering: Iterable[str] = (),
 ) -> Resolution:
+    guides = tuple(steering)
     return Resolution(
         summary=summary,
-        preview="".join(f"{each}\n" for each in steering)
-        + change_set.diff
-        + ("\n[the diff goes on: runs.diff]\n" if change_set.truncated else ""),
+        preview=(
+            *((blocks.facts(*guides),) if guides else ()),
+            blocks.diff(change_set.diff),
+            *((blocks.text("[the diff goes on: runs.diff]"),) if change_set.truncated else ()),
+        ),
         bound={"trees": [[each.before, each.after] for each in pieces]},
         verdict=verdict,
     )

@@ -10,6 +10,7 @@ import msgspec
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Overloaded, StorageFull, TooLarge
 from bascule.kernel.asking import create_question
+from bascule.kernel.consent.blocks import length_of
 from bascule.kernel.consent.records import Approval, Question
 from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.gate import Gate
@@ -77,7 +78,7 @@ class Pausing:
         run.record = paused[0]
         waits_for = run.record.question
         assert waits_for is not None
-        run.feed.event(waits_for.event, len(question.preview))
+        run.feed.event(waits_for.event, length_of(question.preview))
         run.feed.status(AWAITING)
         run.answer_waiters()
         self.watch(run.run_id, waits_for.approval_id)

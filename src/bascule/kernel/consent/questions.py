@@ -8,6 +8,7 @@ import msgspec
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
 from bascule.foundation.text import one_line
+from bascule.kernel.consent.blocks import Preview, facts
 from bascule.kernel.consent.records import Approval, TimedRule
 from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.plain_params import plain_params
@@ -37,7 +38,7 @@ def default_summary(method: str, params_json: str) -> str:
     return f"{method} {params_json}"
 
 
-def default_preview(method: str, params: Any) -> str:
+def default_preview(method: str, params: Any) -> Preview:
     """For methods that have no better picture of themselves: every param, one per line. The view makes it visible."""
     lines = [method]
     plain = plain_params(params)
@@ -46,7 +47,7 @@ def default_preview(method: str, params: Any) -> str:
         first, *rest = text.split("\n")
         lines.append(f"  {name}: {first}")
         lines += [f"  {' ' * len(name)}| {line}" for line in rest]
-    return "\n".join(lines)
+    return (facts(*lines),)
 
 
 def digest_line(digest: str) -> str:
