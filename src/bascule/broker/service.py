@@ -31,6 +31,7 @@ from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
@@ -51,6 +52,7 @@ class Broker:
         files: TokenFiles,
         connections: Connections,
         log: Log,
+        everything: EventRing,
         key: bytes,
         on_revoked: Callable[[str], None] = lambda _agent_id: None,
         configured: Sequence[AgentRecord] = (),
@@ -59,7 +61,7 @@ class Broker:
         self._journal = journal
         self._configured = configured
         self.state = BrokerState(store, clock, timers, limits)
-        self.events = EventHub(clock, log)
+        self.events = EventHub(clock, log, everything)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
         self.space_agents = SpaceAgents(self.state, self.agents, journal)
         self.waits = Waits(self.state, self.events, self.agents, journal)

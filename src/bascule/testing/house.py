@@ -300,6 +300,7 @@ class House:
             files=self.files,
             connections=self.connections,
             log=kernel.log,
+            everything=kernel.events,
             key=kernel.key,
             on_revoked=kernel.forget_agent,
         )
@@ -317,6 +318,7 @@ class House:
             scratch=FakeScratch(self.machine),
             log=kernel.log,
             key=kernel.key,
+            events=kernel.events,
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
