@@ -24,6 +24,7 @@ from bascule.daemon.compose import Daemon, routes_of
 from bascule.daemon.logs import DaemonLog
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import ALL_ERRORS
+from bascule.kernel.blob import Blob
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Row
 from bascule.kernel.settings import Settings
@@ -122,6 +123,8 @@ def _default(schema: dict[str, Any]) -> str:
 
 
 def _result(row: Row) -> str:
+    if row.result is Blob:
+        return "bytes over HTTP; elsewhere `{contentType, base64}`"
     (schema,), components = msgspec.json.schema_components([row.result], ref_template=REF)
     choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     (kept,) = choices

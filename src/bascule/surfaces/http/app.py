@@ -8,6 +8,7 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, Unavailable
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
+from bascule.kernel.blob import Blob
 from bascule.kernel.call import LOCAL, Call
 from bascule.kernel.gate import Gate
 from bascule.kernel.passage import Answer
@@ -118,6 +119,8 @@ class App:
             return Response(204, [], b"")
         status = endpoint.route.status if endpoint.form is None else endpoint.form.status(answer)
         self.on_status(status)
+        if type(answer) is Blob:
+            return Response(status, [(b"content-type", answer.content_type.encode())], answer.data)
         return Response(status, [JSON], codec.encode(answer))
 
     def _not_params(self, request: Request, error: NotParams) -> Response:
