@@ -6,12 +6,15 @@ from collections.abc import Callable
 from bascule.broker.protocol import Event, EventsParams, RecentEventsParams
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.stream import Stream
+from bascule.foundation.text import one_line
 from bascule.kernel.call import Call
 from bascule.kernel.event_ring import EventRing, Fact, Kind
 from bascule.kernel.journal_ports import Log, LogLine
 
 # What a reader that reconnects with `after` can still get; older is in the ledger.
 RING_EVENTS = 1_000
+# A bell's name, a group's, or a short sentence of ours.
+MAX_DETAIL_CHARS = 120
 
 
 class BrokerEvent(LogLine, frozen=True, gc=False):
@@ -33,6 +36,7 @@ class BrokerEvent(LogLine, frozen=True, gc=False):
             agent_id=self.agent,
             sender=self.sender,
             status=self.status,
+            text=one_line(self.detail, MAX_DETAIL_CHARS) if self.detail else None,
         )
 
     def concerns(self, agent_id: str | None) -> bool:

@@ -82,7 +82,7 @@ class EvidenceShelf:
     def list_executions(self, call: Call, params: e.EvidenceListParams) -> Deferred[list[e.EvidenceView]]:
         def listed() -> list[e.EvidenceView]:
             found = self._reader.newest(places, params.before, params.limit)
-            return [e.EvidenceView(**_fields(each)) for each in found]
+            return [_view(each) for each in found]
 
         places = list(self.table.rows)
         return self._read(listed, call)
@@ -91,7 +91,7 @@ class EvidenceShelf:
         def shown() -> e.EvidenceDetails:
             found = self._reader.show(places, params.execution_id)
             return e.EvidenceDetails(
-                **_fields(found.about),
+                **msgspec.structs.asdict(_view(found.about)),
                 result=found.result,
                 trace=found.trace,
                 tree=found.tree,
@@ -122,19 +122,19 @@ class EvidenceShelf:
                 ) from None
 
 
-def _fields(found: Execution) -> dict[str, object]:
-    """For lists: one visible line each."""
-    return {
-        "execution_id": found.execution_id,
-        "workspace": one_line(found.workspace),
-        "method": _shown(found.method),
-        "app": _shown(found.app),
-        "at": _shown(found.at) or found.day,
-        "principal": _shown(found.client),
-        "effect": _shown(found.effect),
-        "error": _shown(found.error),
-        "files": [e.EvidenceFile(name=name, size=size) for name, size in found.files],
-    }
+def _view(found: Execution) -> e.EvidenceView:
+    """For lists: one visible line in each field."""
+    return e.EvidenceView(
+        execution_id=found.execution_id,
+        workspace=one_line(found.workspace),
+        method=_shown(found.method),
+        app=_shown(found.app),
+        at=_shown(found.at) or found.day,
+        principal=_shown(found.client),
+        effect=_shown(found.effect),
+        error=_shown(found.error),
+        files=[e.EvidenceFile(name=name, size=size) for name, size in found.files],
+    )
 
 
 def _shown(text: str | None) -> str | None:
