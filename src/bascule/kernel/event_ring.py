@@ -94,6 +94,7 @@ class EventRing:
         self._readers: dict[Stream, _Reader] = {}
         # `_pump` runs in the next turn of the loop.
         self._due = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
 
     # -- publishing --
@@ -127,6 +128,7 @@ class EventRing:
         def closed() -> None:
             self._readers.pop(stream, None)
 
+        self._loop = asyncio.get_running_loop()
         stream = Stream(limit=READER_ITEMS, on_close=closed)
         reader = _Reader(stream, self.cursor if after is None else after, kinds, view)
         stream.on_drained = self._schedule
@@ -144,7 +146,8 @@ class EventRing:
     def _schedule(self) -> None:
         if not self._due:
             self._due = True
-            asyncio.get_running_loop().call_soon(self._pump)
+            assert self._loop is not None, "only readers have it scheduled, and they are opened on the loop"
+            self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._due = False
