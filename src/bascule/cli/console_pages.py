@@ -17,7 +17,7 @@ def page_address(client: "SyncClient", page: str, id_: str) -> str:
     if console is None:
         raise Unavailable(
             "this daemon serves no console",
-            hint="set console_port (5051 is the usual one) in config.toml and start the daemon again",
+            hint="set `console_port = 5051` in config.toml and start the daemon again; its log says why there is none",
         )
     port = str(console).rstrip("/").rpartition(":")[2]
     # By this name: passkeys belong to localhost, and 127.0.0.1 is another site to a browser.
