@@ -19,7 +19,7 @@ from bascule.kernel.ports import PROOFS, SESSIONS
 def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
     status = ports.need(STATUS)
     sessions, proofs = ports.need(SESSIONS), ports.need(PROOFS)
-    person = Person(ports.need(FACTS), kernel.journal, kernel.clock)
+    person = Person(ports.need(FACTS), kernel.journal, kernel.clock, kernel.events)
     passkeys = Passkeys(kernel.store, kernel.journal, kernel.clock, kernel.log)
     return Admin(
         store=kernel.store,
@@ -48,4 +48,5 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         history=ports.need(HISTORY),
         examine=lambda: examine(doctor_command(status(LOCAL).state_dir)),
         on_fault=kernel.gate.call_log.task_failed,
+        all_events=kernel.events,
     ).bridge()

@@ -7,9 +7,10 @@ from time import perf_counter
 
 import msgspec
 
-from bascule.admin import approvals
+from bascule.admin import approvals, events
 from bascule.admin import passkey_protocol as passkeys
 from bascule.admin import protocol as rows
+from bascule.admin.all_events import AllEvents
 from bascule.admin.consent import Consent
 from bascule.admin.console import Console
 from bascule.admin.declared import AdminDeclared
@@ -42,6 +43,7 @@ from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.kernel.call import Call, Principal
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.identity.proof_records import ProofWalk
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
@@ -87,6 +89,7 @@ class Admin:
         history: MetricsHistory,
         examine: Examine,
         on_fault: Callable[[str, BaseException], object],
+        all_events: EventRing,
         search_scan: int = SEARCH_SCAN,
     ) -> None:
         self._store = store
@@ -100,6 +103,7 @@ class Admin:
         self.passkeys = passkeys
         self.enrolment = enrolment
         self.proving = proving
+        self.all_events = AllEvents(all_events)
         # Who asked for it is answered with its fault.
         self._tasks = Tasks(lambda _name, _error: None)
         # Nobody is answered when one of these fails.
@@ -155,6 +159,7 @@ class Admin:
                 approvals.POLICY_REPLAY.bind(self.replayer.replay),
                 approvals.POLICY_ACCEPT.bind(self.rulebook.accept),
                 *self.console.methods(),
+                events.EVENTS_ALL.bind(self.all_events.stream),
             ],
             gauges=[
                 Gauge("bascule_approvals_pending", "Questions that wait for the person.", self.consent.pending),
