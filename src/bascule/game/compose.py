@@ -34,4 +34,5 @@ def make_games(kernel: KernelServices, ports: Ports) -> Bridge:
         read_token=paths.read_unreachable_file,
     )
     settings = LiveSettings(TomlFile(os.path.join(ports.need(CONFIG_DIR), GAMES_FILE)))
-    return GameBridge(games=Games(settings, machine), store=kernel.store, clock=kernel.clock).bridge()
+    games = Games(settings, machine, check_start=kernel.gate.check_not_stopped)
+    return GameBridge(games=games, store=kernel.store, clock=kernel.clock).bridge()
