@@ -1,23 +1,19 @@
 """STOP EVERYTHING against the whole house: what is refused, what goes on, what a restart and kill -9 leave."""
 
 import pytest
-from workspace_scene import Scene
+from desktop_scene import CLICK
+from workspace_scene import JERRY, Scene, create, make_machine, shell
 
 from bascule.bridge_list import methods_of
-from bascule.foundation.errors import BasculeError, Forbidden, Stopped, StorageFull
+from bascule.foundation.errors import Conflict, Forbidden, Stopped, StorageFull
+from bascule.kernel.call import Call, Principal
 from bascule.kernel.rows import Effect, Shape
-from bascule.testing.house import House
+from bascule.testing.policies import preset
+from bascule.testing.stores import HeldStore
+from gabp import codec
 
 LEFT_OPEN = {Effect.READ, Effect.PROCESS_CONTROL, Effect.ADMIN}
 BEING_THERE = {"agents.register", "inbox.ack"}
-
-
-@pytest.fixture
-def house():
-    with House() as house:
-        house.register("Jerry")
-        house.register("Spock")
-        yield house
 
 
 def stop(house, principal="local", **params):
@@ -138,3 +134,177 @@ def test_the_ledger_has_the_stop_the_refusal_and_the_resume(house):
         ("agent:Jerry", "messages.send", "stopped"),
         ("person", "admin.resume", "ok"),
     ]
+
+
+# -- runs and commands --
+
+
+@pytest.fixture
+def scene(make_house):
+    house = make_house(machine=make_machine())
+    house.register("Jerry")
+    return Scene(house, {"data/1": b"1"})
+
+
+def results(answer):
+    return {each["bridge"]: each["text"] for each in answer["results"]}
+
+
+def test_a_run_and_a_command_in_the_background_are_ended(scene):
+    process = scene.house.call(JERRY, "processes.start", {"spaceId": scene.space, "command": "serve"})
+    pending = scene.begin(shell("serve", id="one"), create("after.txt", id="two"))
+    scene.until(lambda: len([each for each in scene.machine.ran if each.running]) == 2, "both run")
+    answer = scene.answer(scene.house.begin("local", "admin.stop", {}))
+    assert results(answer)["workspace"] == "2 runs and 2 commands ended"
+    assert not [each for each in scene.machine.ran if each.running]
+    run = scene.answer(pending)
+    assert "after.txt" not in scene.files
+    assert run["events"][-1]["error"]["message"] == "not run: everything was stopped"
+    listed = scene.house.call(JERRY, "processes.list", {})
+    assert all(not each["running"] for each in listed)
+    assert process["processId"] in {each["processId"] for each in listed}
+    with pytest.raises(Stopped):
+        scene.begin(create("x.txt"))
+
+
+def test_a_run_that_waits_for_the_person_waits_on_and_cannot_be_approved_meanwhile(scene):
+    run = scene.run(shell("rm -rf data", id="rm"))
+    approval = run["events"][-1]["details"]["approvalId"]
+    stop(scene.house)
+    for decide in (lambda: scene.decide(approval), lambda: scene.resume(run)):
+        with pytest.raises(Stopped):
+            decide()
+    assert scene.house.call("local", "approvals.show", {"approvalId": approval})["state"] == "pending"
+    assert "data/1" in scene.files
+    scene.house.call("person", "admin.resume", {})
+    scene.decide(approval)
+    scene.until(lambda: scene.view(run)["status"] == "completed", "its end")
+    assert "data/1" not in scene.files
+
+
+def test_no_can_be_said_while_everything_is_stopped(scene):
+    run = scene.run(shell("rm -rf data", id="rm"))
+    stop(scene.house)
+    scene.decide(run["events"][-1]["details"]["approvalId"], "denied")
+    scene.until(lambda: scene.view(run)["status"] == "completed", "its end")
+    assert "data/1" in scene.files
+
+
+def test_a_yes_that_was_given_before_has_no_effect_after(scene):
+    """The run is woken by the answer in the turn in which everything is stopped."""
+    run = scene.run(shell("rm -rf data", id="rm"))
+    approval = run["events"][-1]["details"]["approvalId"]
+    params = {"approvalId": approval, "decision": "approved"}
+
+    def begin(principal, method, params):
+        return lambda: scene.house.gate.call(call_of(principal, method, params))
+
+    scene.house.at_once(begin("person", "approvals.decide", params), begin("local", "admin.stop", {}))
+    scene.until(lambda: scene.view(run)["status"] not in ("running", "awaiting_approval"), "its end")
+    assert "data/1" in scene.files
+
+
+def call_of(principal, method, params):
+    return Call(Principal(principal), method, codec.encode(params), door="testing")
+
+
+# -- the desktop --
+
+
+@pytest.fixture
+def screen(make_desktop):
+    made = make_desktop(policy=preset("permissive"))
+    made.call("focusWindow", "person", **{key: CLICK[key] for key in ("route",)})
+    return made
+
+
+def test_the_desktop_is_released_and_resumes_with_the_rest(screen):
+    stop(screen.house)
+    assert screen.host.stopped
+    assert screen.call("status")["stopped"]
+    with pytest.raises(Stopped):
+        screen.call("click", "person", **CLICK)
+    with pytest.raises(Stopped):
+        screen.call("observe", route=CLICK["route"])
+    with pytest.raises(Stopped):
+        screen.call("resume", "person")
+    screen.house.call("person", "admin.resume", {})
+    screen.until(lambda: not screen.host.stopped, "the host takes input")
+    assert screen.call("click", "person", **CLICK)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_a_desktop_that_was_stopped_by_itself_stays_so(screen, first):
+    if first:
+        screen.call("stop", "local")
+    stop(screen.house)
+    if not first:
+        screen.call("stop", "local")
+    screen.house.call("person", "admin.resume", {})
+    assert screen.call("status")["stopped"]
+    with pytest.raises(Conflict, match="input was stopped"):
+        screen.call("click", "person", **CLICK)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped and started", "killed"])
+def test_a_new_host_is_stopped_too(screen, clean):
+    stop(screen.house)
+    screen.house.restart(clean=clean)
+    assert screen.call("status")["stopped"]
+    screen.house.call("person", "admin.resume", {})
+    assert not screen.call("status")["stopped"]
+    assert screen.call("click", "person", **CLICK)
+
+
+# -- a full disk --
+
+
+def refused_by_the_disk(house, principal, method):
+    house.store.hold = True
+    held = house.begin(principal, method, {})
+    house.run(house.store.fail)
+    house.store.hold = False
+    with pytest.raises(StorageFull) as refused:
+        held.result()
+    return refused.value
+
+
+@pytest.fixture
+def held(make_house):
+    house = make_house(store=HeldStore(hold=False))
+    house.register("Jerry")
+    return house
+
+
+def test_a_stop_that_the_disk_does_not_take_counts_until_the_daemon_ends(held):
+    refused = refused_by_the_disk(held, "local", "admin.stop")
+    assert refused.message.startswith("everything is stopped, but a restart of the daemon would not know it")
+    with pytest.raises(Stopped):
+        send(held, to="Jerry")
+    # Once more, and it is stored.
+    stop(held)
+    held.restart(clean=False)
+    with pytest.raises(Stopped):
+        send(held, to="Jerry")
+
+
+def test_a_resume_that_the_disk_does_not_take_does_not_count(held):
+    stop(held)
+    refused_by_the_disk(held, "person", "admin.resume")
+    with pytest.raises(Stopped):
+        send(held, to="Jerry")
+    held.call("person", "admin.resume", {})
+    assert send(held, to="Jerry")
+
+
+def test_a_stop_beside_a_resume_wins(house):
+    stop(house)
+    house.at_once(
+        lambda: house.gate.call(call_of("person", "admin.resume", {})),
+        lambda: house.gate.call(call_of("local", "admin.stop", {})),
+    )
+    with pytest.raises(Stopped):
+        send(house)
+    house.restart(clean=False)
+    with pytest.raises(Stopped):
+        send(house)

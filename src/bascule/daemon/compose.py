@@ -132,7 +132,7 @@ class Daemon(Composition):
             {row.name: row.params for row in self.rows} | {"mcp.request": McpRequest}
         )
         toolsets = toolsets_of(bridges)
-        self.link_sessions = LinkSessions(self.gate, log, toolsets)
+        self.link_sessions = LinkSessions(self.gate, log, toolsets, console=self.console_address)
         self.mcp = Mount(
             self.gate,
             log,
@@ -140,6 +140,7 @@ class Daemon(Composition):
             tools=chosen(toolsets, settings.mcp_toolsets),
             trust=settings.mcp_trust_label,
             on_left=presences.left,
+            console=self.console_address,
         )
         self._link_throttle = WrongTokenThrottle()
         for gauge in (gauge for bridge in self.bridges.values() for gauge in bridge.gauges):
