@@ -449,16 +449,11 @@ class Gate:
                 answer.refuse(refusal)
 
     def stop(self, halt: Halt) -> None:
-        """Refuse from now on what does not look or end something, and what has not begun yet."""
+        """Refuse from now on what the rows do not leave open, and what has not begun yet."""
         self.halt = halt
         for answer in list(self._answers):
             if not answer.passage.begun and isinstance(stopped := answer.passage.withdrawn(), Stopped):
                 answer.refuse(stopped)
-
-    def check_not_stopped(self) -> None:
-        """For a handler that has waited for something before it starts a process."""
-        if self.halt is not None:
-            raise self.halt.refusal()
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let effects that have begun end; what does not within this time is cancelled, and recorded so.

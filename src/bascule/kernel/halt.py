@@ -25,3 +25,9 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "console; looking, waiting and ending things still work",
             details={"stopped": {"by": self.by, "at": at}},
         )
+
+
+def check_not_stopped(halt: Halt | None) -> None:
+    """For a handler that has waited for something before it starts a process."""
+    if halt is not None:
+        raise halt.refusal()

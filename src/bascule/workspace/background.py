@@ -15,6 +15,7 @@ from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
+from bascule.kernel.halt import check_not_stopped
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
@@ -74,7 +75,7 @@ class Background:
             sandbox = await self._spaces.sandbox_of(space)
             await self._checkpointing.open(run, space)
             await self._record(run)
-            self._gate.check_not_stopped()
+            check_not_stopped(self._gate.halt)
             process = await self._processes.start(
                 sandbox,
                 space.space_id,
