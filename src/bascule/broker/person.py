@@ -1,9 +1,15 @@
 """The person as a side of a ticket: agents ask, the person answers in words. An answer is a reply and never consent."""
 
-from bascule.broker.state import BrokerState
+from typing import TYPE_CHECKING
+
+from bascule.broker.protocol import OPEN_STATUSES
 from bascule.foundation.errors import Forbidden, NotFound, Overloaded, TooLarge
 from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.call import PERSON, Principal, agent_of, agent_principal, sender_name
+
+if TYPE_CHECKING:
+    # It has the index of tickets, which asks us who a handle is.
+    from bascule.broker.state import BrokerState
 
 # Nobody can register it: it is a principal of ours.
 HANDLE = str(PERSON)
@@ -20,7 +26,7 @@ def principal_of(target: str) -> Principal:
     return PERSON if target == HANDLE else agent_principal(target)
 
 
-def check_question(state: BrokerState, sender: Principal, size: int, *, has_person: bool) -> None:
+def check_question(state: "BrokerState", sender: Principal, size: int, *, has_person: bool) -> None:
     """Whether this sender may put one more question of this size before the person."""
     if is_reserved_handle(agent_of(sender) or ""):
         raise Forbidden(
@@ -37,10 +43,12 @@ def check_question(state: BrokerState, sender: Principal, size: int, *, has_pers
             f"the question is {size} bytes; a person is asked at most {MAX_QUESTION_BYTES}",
             hint="say it shorter, and name a file for the rest",
         )
-    inbox = state.inboxes.get(HANDLE)
-    if inbox is None:
-        return
-    waiting = [ticket for ticket in map(state.tickets.rows.get, inbox.ids) if ticket is not None and ticket.is_open]
+    waiting = [
+        ticket
+        for status in OPEN_STATUSES
+        for ticket in state.index.find(status=status, addressee=HANDLE, party=None)
+        if ticket.is_open
+    ]
     mine = sum(ticket.sender == sender for ticket in waiting)
     if mine >= MAX_QUESTIONS_PER_SENDER or len(waiting) >= MAX_QUESTIONS:
         whose = f"{mine} of them of {sender_name(sender)}"

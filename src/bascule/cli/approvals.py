@@ -24,10 +24,21 @@ from bascule.programs.helpers.terminal import say, show, show_json, show_table
 
 DEFAULT_MINUTES = 10
 _RULE = "─" * 72
-# An approval as it comes and is answered; a question in words with its ticket and sender; None at the end.
-News: TypeAlias = "dict[str, Any] | tuple[str, str, str] | None"
 # Of what goes on in another row: none of our own names begin there.
 _INDENT = " " * 12
+
+
+class Asked(NamedTuple):
+    """A question in words, without its words."""
+
+    ticket_id: str
+    sender: str
+
+
+# An approval as it comes and is answered, or a question in words; None at the end.
+News: TypeAlias = "dict[str, Any] | Asked | None"
+# More than a person can have before them; then the daemon's own buffers fill, and say so.
+MAX_NEWS = 1_000
 
 
 class Choice(NamedTuple):
@@ -328,14 +339,14 @@ def run_answer(args: argparse.Namespace) -> int:
 
 def run_watch(args: argparse.Namespace) -> int:
     """Questions come on connections of their own while the person, unlocked on another, answers."""
-    news: queue.SimpleQueue[News] = queue.SimpleQueue()
+    news: queue.Queue[News] = queue.Queue(MAX_NEWS)
     with connect(args) as approvals, connect(args) as tickets, connect(args) as answering:
         say("waiting for questions; Ctrl-C ends it")
         # Before the list is read: what comes between the two is shown, not lost.
         newest = answering.call("events.recent", {"limit": 1})
         after = newest[-1]["id"] if newest else 0
         for view in questions.waiting(answering):
-            news.put(("asked", view["ticketId"], view["from"]))
+            news.put(Asked(view["ticketId"], view["from"]))
         for follow in (partial(_follow_approvals, approvals, news), partial(_follow_questions, tickets, news, after)):
             threading.Thread(target=follow, daemon=True).start()
         while (came := news.get()) is not None:
@@ -343,7 +354,7 @@ def run_watch(args: argparse.Namespace) -> int:
     return 0
 
 
-def _follow_approvals(client: SyncClient, news: "queue.SimpleQueue[News]") -> None:
+def _follow_approvals(client: SyncClient, news: "queue.Queue[News]") -> None:
     try:
         for each in client.approvals():
             news.put(msgspec.to_builtins(each))
@@ -353,23 +364,22 @@ def _follow_approvals(client: SyncClient, news: "queue.SimpleQueue[News]") -> No
         news.put(None)
 
 
-def _follow_questions(client: SyncClient, news: "queue.SimpleQueue[News]", after: int) -> None:
+def _follow_questions(client: SyncClient, news: "queue.Queue[News]", after: int) -> None:
     try:
         for event in client.events(after=after, agent_id=questions.PERSON):
             if event.event == "ticket.sent" and event.ticket_id is not None:
-                news.put(("asked", event.ticket_id, event.from_ or ""))
+                news.put(Asked(event.ticket_id, event.from_ or ""))
     except (BasculeError, DoorError):
         # The other stream has said it.
         return
 
 
-def _show_news(args: argparse.Namespace, client: SyncClient, came: "dict[str, Any] | tuple[str, str, str]") -> None:
-    if isinstance(came, tuple):
-        _, ticket_id, sender = came
+def _show_news(args: argparse.Namespace, client: SyncClient, came: "dict[str, Any] | Asked") -> None:
+    if isinstance(came, Asked):
         if args.json:
-            show_json({"ticketId": ticket_id, "from": sender})
+            show_json({"ticketId": came.ticket_id, "from": came.sender})
         else:
-            _answer_question(client, ticket_id, sender)
+            _answer_question(client, came)
     elif args.json:
         show_json(came)
     elif came["state"] == "pending":
@@ -379,13 +389,13 @@ def _show_news(args: argparse.Namespace, client: SyncClient, came: "dict[str, An
         show(f"{came['approvalId']} is {came['state']}")
 
 
-def _answer_question(client: SyncClient, ticket_id: str, sender: str) -> None:
+def _answer_question(client: SyncClient, asked: Asked) -> None:
     sys.stderr.write("\a")
-    show(one_line(f"{sender} asks you something in words: {ticket_id}"))
+    show(one_line(f"{asked.sender} asks you something in words: {asked.ticket_id}"))
     if ask_on_tty("r = read and answer; Enter = later: ").lower() != "r":
         return
     try:
-        questions.read_and_answer(client, ticket_id)
+        questions.read_and_answer(client, asked.ticket_id)
     except BasculeError as error:
         say(f"bascule: {error.message}")
 
