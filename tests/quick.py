@@ -113,6 +113,7 @@ SLOW = frozenset(
         "approval/test_announce.py",
         "approval/test_console_rows.py",
         "approval/test_live.py",
+        "approval/test_live_stop.py",
         "identity/test_identity_read_from_tty.py",
         "policy/test_shell_corpora.py",
         "policy/test_shell_soup.py",

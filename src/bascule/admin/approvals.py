@@ -250,6 +250,8 @@ APPROVALS_DECIDE = Changes[DecideParams, DecideResult](
     Http("POST", "/v1/approvals/{approvalId}/decision"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
+    # A yes would be lost on a caller that is refused.
+    stopped=lambda params: params.decision == "denied",
 )
 APPROVALS_STREAM = Streams[Nothing, ApprovalView](
     "approvals.stream",

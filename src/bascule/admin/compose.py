@@ -9,7 +9,7 @@ from bascule.admin.person import Person
 from bascule.admin.proving import Proving
 from bascule.admin.service import Admin
 from bascule.admin.settings import AdminSettings
-from bascule.daemon.composition import COLLECT_ALL, DAEMON_ID, FACTS, HISTORY, RULEBOOK, STATUS
+from bascule.daemon.composition import COLLECT_ALL, DAEMON_ID, EVERYTHING, FACTS, HISTORY, RULEBOOK, STATUS
 from bascule.daemon.ports import ANCHORS
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.call import LOCAL
@@ -49,4 +49,7 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         examine=lambda: examine(doctor_command(status(LOCAL).state_dir)),
         on_fault=kernel.gate.call_log.task_failed,
         all_events=kernel.events,
+        gate=kernel.gate,
+        everything=ports.need(EVERYTHING),
+        log=kernel.log,
     ).bridge()

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bascule.admin import approvals, events
+from bascule.admin import approvals, events, stop
 from bascule.admin import console_protocol as console
 from bascule.admin import passkey_protocol as passkeys
 from bascule.admin import protocol as admin
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 class AdminDeclared(Declared):
     name = "admin"
-    rows = (*admin.METHODS, *approvals.METHODS, *events.METHODS, *console.METHODS, *passkeys.METHODS)
+    rows = (
+        *admin.METHODS,
+        *approvals.METHODS,
+        *events.METHODS,
+        *stop.METHODS,
+        *console.METHODS,
+        *passkeys.METHODS,
+    )
     made_by = "bascule.admin.compose:make_admin"
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":

@@ -24,6 +24,15 @@ MAX_LEDGER_PAGE = 1_000
 MAX_QUERY_CHARS = 1_000
 
 
+class StoppedView(Result, frozen=True, kw_only=True):
+    """Since when everything is stopped."""
+
+    at: str
+    by: str
+    # For the user of this machine only.
+    reason: str | None = None
+
+
 class StatusResult(Result, frozen=True, kw_only=True):
     version: str
     protocol: int
@@ -48,6 +57,8 @@ class StatusResult(Result, frozen=True, kw_only=True):
     console_problem: str | None = None
     # Who the daemon takes the caller for.
     principal: str
+    # Present while everything is stopped: `admin.resume`.
+    stopped: StoppedView | None = None
 
 
 class LedgerTailParams(Params, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import msgspec
 
-from bascule.admin import approvals, events
+from bascule.admin import approvals, events, stop
 from bascule.admin import passkey_protocol as passkeys
 from bascule.admin import protocol as rows
 from bascule.admin.all_events import AllEvents
@@ -20,7 +20,7 @@ from bascule.admin.doctor import Doctor, Examine
 from bascule.admin.history import MetricsHistory
 from bascule.admin.ledger_search import Query, parse_query
 from bascule.admin.person import Person
-from bascule.admin.ports import Anchors
+from bascule.admin.ports import Anchors, Everything
 from bascule.admin.protocol import (
     BackupResult,
     GcParams,
@@ -35,8 +35,10 @@ from bascule.admin.protocol import (
     VerifyResult,
 )
 from bascule.admin.proving import Proving
+from bascule.admin.records import DaemonFact
 from bascule.admin.replay import Replayer
 from bascule.admin.rulebook import Rulebook
+from bascule.admin.stopping import Stopping
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import InvalidRequest, Overloaded
 from bascule.foundation.stream import Stream
@@ -44,9 +46,10 @@ from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.event_ring import EventRing
+from bascule.kernel.gate import Gate
 from bascule.kernel.identity.proof_records import ProofWalk
-from bascule.kernel.journal import Journal, Transaction
-from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow, Log
 from bascule.kernel.ledger import Segment, Verifier, read_record
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
@@ -90,6 +93,10 @@ class Admin:
         examine: Examine,
         on_fault: Callable[[str, BaseException], object],
         all_events: EventRing,
+        facts: Table[DaemonFact],
+        gate: Gate,
+        everything: Everything,
+        log: Log,
         search_scan: int = SEARCH_SCAN,
     ) -> None:
         self._store = store
@@ -116,6 +123,9 @@ class Admin:
         self.history = history
         self.doctor = Doctor(examine, clock, self._tasks)
         self.replayer = Replayer(store, rulebook, self._tasks)
+        self.stopping = Stopping(
+            facts=facts, gate=gate, journal=journal, clock=clock, tasks=self._tasks, everything=everything, log=log
+        )
         # When each segment was closed, in this life's clock: a jump of the wall clock must not throw records away.
         now, wall = clock.monotonic(), clock.wall_ms()
         self._closed = {
@@ -160,9 +170,12 @@ class Admin:
                 approvals.POLICY_ACCEPT.bind(self.rulebook.accept),
                 *self.console.methods(),
                 events.EVENTS_ALL.bind(self.all_events.stream),
+                stop.ADMIN_STOP.bind(self.stopping.stop),
+                stop.ADMIN_RESUME.bind(self.stopping.resume),
             ],
             gauges=[
                 Gauge("bascule_approvals_pending", "Questions that wait for the person.", self.consent.pending),
+                Gauge("bascule_stopped", "1 while everything is stopped.", lambda: self.stopping.is_stopped),
                 Gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self._journal.chain.seq),
             ],
             collect=self.collect,

@@ -11,6 +11,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
+from bascule.broker.person import principal_of
 from bascule.broker.protocol import TicketStatus
 from bascule.broker.records import Ticket
 from bascule.kernel.call import agent_principal
@@ -148,7 +149,7 @@ class TicketIndex:
         if addressee is not None:
             choices.append(_known(self._to.get(addressee), self._group.get(addressee)))
         if party is not None:
-            choices.append(_known(self._to.get(party), self._from.get(agent_principal(party))))
+            choices.append(_known(self._to.get(party), self._from.get(principal_of(party))))
         shelves = min(choices, key=lambda each: _count(each, places)) if choices else [self._all]
         streams = [self._newest(shelf, place, before) for shelf in shelves for place in places if shelf.live[place]]
         last: Ticket | None = None
@@ -158,7 +159,7 @@ class TicketIndex:
             last = ticket
             if addressee is not None and addressee not in (ticket.target, ticket.group):
                 continue
-            if party is not None and party != ticket.target and agent_principal(party) != ticket.sender:
+            if party is not None and party != ticket.target and principal_of(party) != ticket.sender:
                 continue
             yield ticket
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from bascule.daemon.ports import CONFIG_DIR, STATE_DIR
+from bascule.daemon.ports import CONFIG_DIR, CONSOLE_IS_OPEN, STATE_DIR
 from bascule.desktop.apps import Apps
 from bascule.desktop.evidence import EvidenceShelf
 from bascule.desktop.hosting import Hosting
@@ -31,11 +31,17 @@ def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
     private = (state_dir, ports.need(CONFIG_DIR))
     own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
     launcher = HostLauncher(own.root, own.own, keep_out=settings.kept_out())
-    return compose(kernel, launcher, own, program_of, EvidenceFiles(own.root, own.own)).bridge()
+    reader = EvidenceFiles(own.root, own.own)
+    return compose(kernel, launcher, own, program_of, reader, ports.need(CONSOLE_IS_OPEN)).bridge()
 
 
 def compose(
-    kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, programs: Programs, reader: EvidenceReader
+    kernel: KernelServices,
+    launcher: Launcher,
+    workspaces: Workspaces,
+    programs: Programs,
+    reader: EvidenceReader,
+    console_is_open: Callable[[], bool] = lambda: False,
 ) -> DesktopBridge:
     news = DesktopNews(kernel.events)
     switch = Switch(kernel.store, kernel.clock, news)
@@ -56,7 +62,7 @@ def compose(
     return DesktopBridge(
         switch=switch,
         apps=apps,
-        judging=Judging(kernel.gate, apps),
+        judging=Judging(kernel.gate, apps, console_is_open),
         hosting=hosting,
         workspaces=workspaces,
         program_of=programs,

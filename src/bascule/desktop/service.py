@@ -6,7 +6,7 @@ is asked; then exactly that is done, or nothing.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final
@@ -123,6 +123,8 @@ class DesktopBridge:
                 ),
             ],
             forget_agent=self.forget_agent,
+            stop=self.stop_with_everything,
+            resume=self.resume_with_everything,
             end=self.end,
             close=self.close,
         )
@@ -190,6 +192,18 @@ class DesktopBridge:
         stopping = self._tasks.answer(self._stop_host(), call.method, detached=True)
         tx.subject = "desktop"
         tx.then = lambda _: _detached(stopping)
+
+    def stop_with_everything(self, tx: Transaction) -> Awaitable[str]:
+        self.switch.stop_with_everything(tx)
+        return self._tasks.answer(self._stopped_in_words(), "desktop.stop", detached=True)
+
+    async def _stopped_in_words(self) -> str:
+        aborted = await self.hosting.stop()
+        return f"{aborted} actions aborted, all keys released" if aborted else "takes no input"
+
+    def resume_with_everything(self, tx: Transaction) -> None:
+        if self.switch.resume_with_everything(tx):
+            tx.after.append(lambda: self._tasks.start(self.hosting.resume(), "desktop.resume"))
 
     async def _stop_host(self) -> m.StopResult:
         return m.StopResult(stopped=True, aborted=await self.hosting.stop())
