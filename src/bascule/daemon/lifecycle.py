@@ -31,6 +31,7 @@ from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.kernel.settings import Config
 from bascule.local_client.peers import is_our_end
+from bascule.surfaces.console.door import ConsoleDoor
 from bascule.surfaces.http.server import ConnectionLimit, HttpDoor
 from gabp import codec
 
@@ -38,8 +39,6 @@ LOOPBACK = "127.0.0.1"
 # Pid, version and three addresses, the longest paths included.
 LOCK_NOTE_BYTES = 1_024
 LINK_BACKLOG = 4_096
-# Of the console, at each of its two addresses: a browser opens six, and a person has a few browsers.
-CONSOLE_CONNECTIONS = 64
 # Ten times the default for young objects, twice for old ones: see `_settle_garbage`.
 GC_THRESHOLDS = (10_000, 20, 20)
 # How long the log's or the store's thread may keep the interpreter while the loop wants it; Python's own 5 ms is ten
@@ -255,11 +254,11 @@ def _console(own: DaemonSettings, state_dir: str, log: DaemonLog) -> tuple[Conso
 
 def _console_doors(
     daemon: Daemon, console: ConsolePort, extra: tuple[str, ...], room: ConnectionLimit
-) -> list[HttpDoor]:
+) -> list[ConsoleDoor]:
     daemon.sessions.origins = (console.origin, *extra)
     app = daemon.console_app()
     doors = [
-        HttpDoor(app, sock, room=room, max_connections=CONSOLE_CONNECTIONS, peer_check=is_our_end)
+        ConsoleDoor(app, sock, room=room, peer_check=is_our_end)
         for sock in console.sockets
     ]
     daemon.sessions.on_end += [door.end_session for door in doors]

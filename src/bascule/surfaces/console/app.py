@@ -1,6 +1,5 @@
 """The console's door: static files, and the calls of its pages, decoded, called and encoded as at every other door."""
 
-from functools import partial
 from typing import Any
 
 from bascule.foundation.errors import BasculeError, NotFound, Unauthenticated
@@ -78,8 +77,8 @@ def _is_for_browsers(request: Request) -> bool:
 
 def _page(path: bytes, file: StaticFile) -> Endpoint:
     route = Route("GET", path.decode(), "console.file")
-    page = partial(tuple, (200, file.type, file.body))
-    return Endpoint(route, None, page=page, mount=None, form=None, as_owner=False)
+    answer = (200, file.type, file.body)
+    return Endpoint(route, None, page=lambda: answer, mount=None, form=None, as_owner=False)
 
 
 def _nothing_shown() -> BasculeError:

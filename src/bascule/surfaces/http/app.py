@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bascule.surfaces.http.connection import HttpConnection
 
 
-class Admission(Protocol):
+class DoorAdmission(Protocol):
     """Stands in front of one door."""
 
     def admit(self, request: Request) -> Principal:
@@ -40,7 +40,7 @@ class App:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: DoorAdmission,
         table: RouteTable,
         calls: Gate,
         turns: FairShare,

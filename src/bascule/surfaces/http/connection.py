@@ -127,7 +127,6 @@ class HttpConnection(asyncio.Protocol):
             self.close()
             return
         self.remind(HEAD_SECONDS)
-        self.door.check_peer(self)
 
     @property
     def session_id(self) -> str | None:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Callable
 
 from bascule.surfaces.http.app import App
 from bascule.surfaces.http.connection import HEAD_SECONDS, HttpConnection
@@ -17,10 +16,6 @@ MAX_CONNECTIONS = 12_000
 SWEEP_SECONDS = 1.0
 # What is being answered when the daemon stops has this long to be read.
 STOP_SECONDS = 5.0
-
-
-# Whether the program at the other end of a connection may talk to us, by the addresses of both ends: ours, then its.
-PeerCheck = Callable[[tuple[str, int], tuple[str, int]], bool]
 
 
 class ConnectionLimit:
@@ -54,11 +49,9 @@ class HttpDoor:
         peer_uid: int | None = None,
         backlog: int = BACKLOG,
         tls: tuple[str, str | None] | None = None,
-        peer_check: PeerCheck | None = None,
     ) -> None:
         """`max_connections` is how many of the places in `room` this door may take; `peer_uid` is whose connections
-        are taken on a unix socket, ours when it is not given; `tls` are the files of certificate and key. `peer_check` is
-        asked on a thread before anything is read from a connection."""
+        are taken on a unix socket, ours when it is not given; `tls` are the files of certificate and key."""
         self.app = app
         self.loop = asyncio.get_running_loop()
         # Moves once per sweep: to read the real clock for each request would cost more than it says.
@@ -69,8 +62,7 @@ class HttpDoor:
         self._max_connections = MAX_CONNECTIONS if max_connections is None else min(MAX_CONNECTIONS, max_connections)
         self._backlog = backlog
         self._tls = _tls(*tls) if tls is not None else None
-        self._peer_check = peer_check
-        self._connections: set[HttpConnection] = set()
+        self.connections: set[HttpConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._server: asyncio.AbstractServer | None = None
         self._empty = asyncio.Event()
@@ -79,10 +71,10 @@ class HttpDoor:
     async def start(self) -> None:
         loop, sock = self.loop, self._sock
         if sock.family == socket.AF_UNIX:
-            self._server = await loop.create_unix_server(self._connection, sock=sock, backlog=self._backlog)
+            self._server = await loop.create_unix_server(self.make_connection, sock=sock, backlog=self._backlog)
         else:
             self._server = await loop.create_server(
-                self._connection,
+                self.make_connection,
                 sock=sock,
                 backlog=self._backlog,
                 ssl=self._tls,
@@ -94,73 +86,49 @@ class HttpDoor:
         if self._server is None:
             return
         self._server.close()
-        if self._timer is not None and not self._connections:
+        if self._timer is not None and not self.connections:
             self._timer.cancel()
         if seconds:
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 connection.shutdown()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._empty.wait()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.abort()
         await self.app.tasks.close()
         await self._server.wait_closed()
 
     # -- its connections --
 
-    def _connection(self) -> HttpConnection:
+    def make_connection(self) -> asyncio.Protocol:
+        """What a new connection is given to."""
         return HttpConnection(self)
 
     def entered(self, connection: HttpConnection) -> bool:
         """Whether there is room for it."""
-        if len(self._connections) >= self._max_connections or not (self._room is None or self._room.take()):
+        if len(self.connections) >= self._max_connections or not (self._room is None or self._room.take()):
             return False
-        self._connections.add(connection)
+        self.connections.add(connection)
         self._empty.clear()
         if self._timer is None:
             self._sweep()
         return True
 
-    def check_peer(self, connection: HttpConnection) -> None:
-        """Read nothing from it before it is known whose program it is."""
-        if self._peer_check is None:
-            return
-        transport = connection.transport
-        transport.pause_reading()
-        here, there = (transport.get_extra_info(name)[:2] for name in ("sockname", "peername"))
-
-        def checked(answer: "asyncio.Future[bool]") -> None:
-            if transport.is_closing():
-                return
-            if answer.cancelled() or answer.exception() is not None or not answer.result():
-                connection.abort()
-            else:
-                transport.resume_reading()
-
-        # Reading the kernel's table takes milliseconds on a busy machine.
-        self.loop.run_in_executor(None, self._peer_check, here, there).add_done_callback(checked)
-
-    def end_session(self, session_id: str) -> None:
-        """What a session of the console holds open ends with it."""
-        for connection in list(self._connections):
-            if connection.session_id == session_id:
-                connection.abort()
-
     def left(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
+        self.connections.discard(connection)
         if self._room is not None:
             self._room.give_back()
-        if not self._connections:
+        if not self.connections:
             self._empty.set()
 
     def _sweep(self) -> None:
         self._timer = None
-        if not self._connections:
+        if not self.connections:
             return
         self._timer = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         # What is due is measured from the last look: nobody is cut before its time.
-        for connection in [each for each in self._connections if each.due <= self.now]:
+        for connection in [each for each in self.connections if each.due <= self.now]:
             connection.overdue()
         self.now = self.loop.time()
 
