@@ -58,6 +58,7 @@ class Person:
                 "only a link connection can be unlocked",
                 hint="use the bascule command; HTTP carries no person",
             )
+
         def right() -> PersonResult:
             tx.after.append(lambda: connection.unlock(UNLOCK_SECONDS))
             tx.details = {"seconds": UNLOCK_SECONDS, "process": getattr(call.connection, "peer", None)}
