@@ -1,5 +1,6 @@
 """Passkeys over the real door: enrolled, used to sign in and to prove a call, kept, and found in the ledger."""
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -138,12 +139,13 @@ def test_a_key_that_was_written_into_the_database_is_ignored(state, daemon, key)
     assert daemon.stop() == 0
     evil = SoftKey()
     evil.origin = key.origin
-    with sqlite3.connect(f"{state}/bascule.db") as database:
+    with contextlib.closing(sqlite3.connect(f"{state}/bascule.db")) as database:
         ((name, body),) = database.execute("SELECT key, body FROM passkeys")
         row = json.loads(body) | {"credential_id": evil.id, "public_key": evil.create("")["publicKey"], "counter": 0}
         text = json.dumps(row).encode()
         crc = zlib.crc32(text, zlib.crc32(name.encode()))
         database.execute("UPDATE passkeys SET body = ?, crc = ?", (text, crc))
+        database.commit()
     with living(state, console_port=port) as again:
         assert sign_in(Page(again), evil).status == 403
         assert sign_in(Page(again), key).status == 403
