@@ -78,6 +78,8 @@ class VerifyResult(Result, frozen=True, kw_only=True):
     last: int
     head: str
     anchors: int
+    # Passkey signatures that were checked again and hold.
+    signatures: int = 0
     faults: list[str]
     seconds: float
 
@@ -123,7 +125,7 @@ LEDGER_SHOW = Reads[LedgerShowParams, list[LedgerRecord]](
     "ledger.show", "Show the ledger records of one ticket, handle, method or number.", who=LOCAL_USER
 )
 LEDGER_VERIFY = Reads[Nothing, VerifyResult](
-    "ledger.verify", "Check every record's hash, the chain and the anchors.", who=LOCAL_USER
+    "ledger.verify", "Check every record's hash, the chain, the anchors and the signatures of passkeys.", who=LOCAL_USER
 )
 PERSON_SET = Changes[PassphraseParams, PersonResult](
     "person.set", "Set the person's passphrase, once.", effect=Effect.ADMIN, who=LOCAL_USER

@@ -8,10 +8,13 @@ from time import perf_counter
 import msgspec
 
 from bascule.admin import approvals
+from bascule.admin import passkey_protocol as passkeys
 from bascule.admin import protocol as rows
 from bascule.admin.consent import Consent
 from bascule.admin.console import Console
 from bascule.admin.declared import AdminDeclared
+from bascule.admin.enrolment import Enrolment
+from bascule.admin.passkeys import Passkeys
 from bascule.admin.person import Person
 from bascule.admin.ports import Anchors
 from bascule.admin.protocol import (
@@ -24,14 +27,15 @@ from bascule.admin.protocol import (
     StatusResult,
     VerifyResult,
 )
-from bascule.admin.records import DaemonFact
+from bascule.admin.proving import Proving
 from bascule.admin.rulebook import Rulebook
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.kernel.call import Call, Principal
-from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.identity.proof_records import ProofWalk
+from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
 from bascule.kernel.ledger import Segment, Verifier, read_record
 from bascule.kernel.retention import GcItem
@@ -54,12 +58,15 @@ class Admin:
         *,
         store: JournalStore,
         journal: Journal,
-        facts: Table[DaemonFact],
         clock: Clock,
         anchors: Anchors,
         collect_all: Collect,
         status: StatusSource,
         ledger_days: int,
+        person: Person,
+        passkeys: Passkeys,
+        enrolment: Enrolment,
+        proving: Proving,
         consent: Consent,
         console: Console,
         rulebook: Rulebook,
@@ -71,7 +78,10 @@ class Admin:
         self._collect_all = collect_all
         self._status = status
         self._ledger_days = ledger_days
-        self.person = Person(facts, journal, clock)
+        self.person = person
+        self.passkeys = passkeys
+        self.enrolment = enrolment
+        self.proving = proving
         # Who asked for it hears of a fault.
         self._tasks = Tasks(lambda _name, _error: None)
         self.consent = consent
@@ -98,6 +108,14 @@ class Admin:
                 rows.PERSON_SET.bind(self.person.set),
                 rows.PERSON_UNLOCK.bind(self.person.unlock),
                 rows.PERSON_STATUS.bind(self.person.status),
+                passkeys.PERSON_CHALLENGE.bind(self.proving.challenge),
+                passkeys.PERSON_PROVE.bind(self.proving.prove),
+                passkeys.PASSKEYS_LIST.bind(self.passkeys.list_passkeys),
+                passkeys.PASSKEYS_INVITE.bind(self.enrolment.invite),
+                passkeys.PASSKEYS_BEGIN.bind(self.enrolment.begin),
+                passkeys.PASSKEYS_FINISH.bind(self.enrolment.finish),
+                passkeys.PASSKEYS_CONFIRM.bind(self.enrolment.confirm),
+                passkeys.PASSKEYS_REVOKE.bind(self.passkeys.revoke),
                 approvals.APPROVALS_LIST.bind(self.consent.list_approvals),
                 approvals.APPROVALS_SHOW.bind(self.consent.show),
                 approvals.APPROVALS_DECIDE.bind(self.consent.decide),
@@ -160,6 +178,8 @@ class Admin:
         old = {key: each for key, each in segments.rows.items() if self._closed[key] <= cut and not each.dropped}
         if old and not dry_run:
             tx.forget_before = max(segment.last for segment in old.values()) + 1
+            # Committed first: no record of a key is dropped before the next one is there.
+            self.passkeys.keep(tx.forget_before)
             for key, segment in old.items():
                 tx.put(segments, key, msgspec.structs.replace(segment, dropped=True))
         return GcItem(
@@ -218,12 +238,15 @@ class Walk:
         self._segments = segments
         self._known, self._faults = anchors.read()
         self._verifier: Verifier | None = None
+        self._proofs: ProofWalk | None = None
         self._at = self._last = 0
 
     def step(self, ledger: LedgerReader) -> bool:
         """True when the end is reached."""
-        if self._verifier is None:
-            self._verifier = Verifier(self._segments, self._known, base=ledger.base())
+        if self._verifier is None or self._proofs is None:
+            base = ledger.base()
+            self._proofs = ProofWalk(is_window=base is not None)
+            self._verifier = Verifier(self._segments, self._known, base=base, look=self._proofs.look)
             # Up to the record that was the newest when we began: the chain goes on growing meanwhile.
             self._at, self._last = ledger.bounds()
         rows = [row for row in ledger.span(self._at, _VERIFY_PAGE) if row.seq <= self._last] if self._at else []
@@ -233,12 +256,14 @@ class Walk:
         if rows and self._at <= self._last:
             return False
         self._verifier.finish()
+        self._proofs.finish()
         return True
 
     def result(self) -> VerifyResult:
-        verifier = self._verifier
+        verifier, proofs = self._verifier, self._proofs
         assert verifier is not None
-        faults = [*self._faults, *verifier.faults]
+        assert proofs is not None
+        faults = [*self._faults, *verifier.faults, *proofs.faults]
         return VerifyResult(
             ok=not faults,
             records=verifier.count,
@@ -246,6 +271,7 @@ class Walk:
             last=verifier.last,
             head=verifier.head.hex(),
             anchors=len(self._known),
+            signatures=proofs.signatures,
             faults=faults,
             seconds=round(perf_counter() - self._start, 3),
         )

@@ -28,12 +28,13 @@ from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects
 from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate, Quota
+from bascule.kernel.identity.proofs import Proofs
 from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.ledger import SEGMENT_RECORDS, Anchor
 from bascule.kernel.policy.engine import Policy
-from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN, SESSIONS
+from bascule.kernel.ports import COUNT_MAIL, PARTIES, PROOFS, SEEN, SESSIONS
 from bascule.kernel.refusals import Refusals
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Shape
@@ -92,6 +93,7 @@ class Composition:
         self.started_at = clock.wall_ms()
         self._started = clock.monotonic()
         self.sessions = Sessions(clock)
+        self.proofs = Proofs(clock, key, _daemon_id(key))
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
         self.facts: Table[DaemonFact] = Table("house", DaemonFact)
@@ -129,6 +131,7 @@ class Composition:
             refusals=self.refusals,
             quota=quota,
             call_log=CallLog(log, observe),
+            proofs=self.proofs,
         )
         kernel = KernelServices(
             store=store,
@@ -150,6 +153,7 @@ class Composition:
                 COLLECT_ALL.provided_by(self.collect),
                 STATUS.provided_by(self._status),
                 SESSIONS.provided_by(self.sessions),
+                PROOFS.provided_by(self.proofs),
                 DAEMON_ID.provided_by(_daemon_id(key)),
             ]
         )

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 from bascule.kernel.bridge import Port
 from bascule.kernel.gate import OnActivity
 from bascule.kernel.identity.ownership import Parties
+from bascule.kernel.identity.proofs import Proofs
 from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.journal import Transaction
 
@@ -54,3 +55,4 @@ COUNT_MAIL: Port[CountMail] = Port("count mail")
 # -- of the daemon --------------------------------------------------------------------------------
 
 SESSIONS: Port[Sessions] = Port("sessions of the console")
+PROOFS: Port[Proofs] = Port("what persons at the console have shown")

@@ -30,7 +30,7 @@ from bascule.desktop.service import DesktopBridge
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
-from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
+from bascule.kernel.call import DAEMON, Call, ConsoleSession, Principal, agent_principal
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.identity.tokens import TokenBook
@@ -128,9 +128,10 @@ class House:
         params: Mapping[str, Any] | None = None,
         *,
         connection: object | None = None,
+        session: ConsoleSession | None = None,
     ) -> Any:
         """Carry out a call and answer as its client would read it."""
-        pending = self.begin(principal, method, params, connection=connection)
+        pending = self.begin(principal, method, params, connection=connection, session=session)
         if not pending.done and self.gate.methods[method].row.shape is not Shape.WAIT:
             self._within(self._patiently(pending.later))
         return pending.result()
@@ -142,9 +143,17 @@ class House:
         params: Mapping[str, Any] | None = None,
         *,
         connection: object | None = None,
+        session: ConsoleSession | None = None,
     ) -> Pending:
         """Start a call and hold it open; refusals are raised at once, as an edge would meet them."""
-        call = Call(Principal(principal), method, codec.encode(params or {}), door="testing", connection=connection)
+        call = Call(
+            Principal(principal),
+            method,
+            codec.encode(params or {}),
+            door="testing",
+            connection=connection,
+            session=session,
+        )
         return Pending(self, call, self.run(lambda: self.gate.call(call)))
 
     def register(self, agent_id: str, **params: Any) -> str:
