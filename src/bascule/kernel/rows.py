@@ -24,7 +24,7 @@ P = TypeVar("P", bound=msgspec.Struct)
 R = TypeVar("R")
 Answer: TypeAlias = "R | Deferred[R] | Future[R]"
 # What a person at the console must show for a call: always the same, or depending on its params.
-Proof: TypeAlias = "Grade | Callable[[Any], Grade]"
+Proof: TypeAlias = Grade | Callable[[Any], Grade]
 
 
 class Effect(StrEnum):
@@ -253,9 +253,7 @@ class Streams(Row, Generic[P, R]):
 
     looks = True
 
-    def __init__(
-        self, name: str, summary: str, *routes: Http, who: Who = ANYONE, proof: Proof | None = None
-    ) -> None:
+    def __init__(self, name: str, summary: str, *routes: Http, who: Who = ANYONE, proof: Proof | None = None) -> None:
         super().__init__(name, summary, *routes, effect=Effect.READ, who=who, proof=proof)
 
     def bind(self, handler: "Callable[[Call, P], Stream]") -> Bound:
