@@ -52,13 +52,14 @@ export function approvalDetail(ids, tools) {
     show(error, () => failure(error.value)),
     show(() => all.value.length > 0, () => h("div", { class: "question-inner" },
       heading(all.peek()[0], ids.length, tools),
-      h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "What it would do", ref: (/** @type {HTMLElement} */ element) => { body.value = element; } },
+      h("div", { class: "question-frame" }, h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "What it would do", ref: (/** @type {HTMLElement} */ element) => { body.value = element; } },
         list(all, (view) => view.approvalId, (view) => one(view.peek(), ids.length > 1, skipped, stateOf)),
-        show(complete, () => history(all.peek()[0])),
-        h("div", { class: "end-of-question", "aria-hidden": "true" })),
+        show(complete, () => history(all.peek()[0]))),
+        // Over the preview, not beside the buttons: when it goes, nothing moves.
+        show(() => complete.value && open.value.length && !seenAll.value, () => h("p", { class: "scroll-hint" }, "Scroll to the end to approve"))),
       show(() => open.value.length > 0, () => answers({ ids, all, picked, complete, seenAll, tools, read }),
         () => h("div", { class: "answered", role: "status" }, () => outcome(ids, stateOf, over.value, all.value),
-          h("button", { type: "button", onclick: () => tools.goNext() }, "Next question", kbd("j")))))));
+          h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
 }
 
 /** @param {any} view @param {number} count @param {Tools} tools */
@@ -84,6 +85,7 @@ function one(view, grouped, skipped, stateOf) {
     } }), h("strong", null, visibleText(view.summary)), () => (stateOf(id) === "pending" ? null : badge(...(STATES[stateOf(id)] ?? [stateOf(id), "plain"])))) : null,
     blocks.map((/** @type {any} */ block) => blockView(block)),
     view.hasPicture || view.picture ? picture(`/v1/approvals/${encodeURIComponent(id)}/picture`, "Where it would act, marked") : null,
+    h("div", { class: "end-of-preview", "aria-hidden": "true" }),
     h("dl", { class: "facts" },
       h("dt", null, "Rule"), h("dd", null, h("code", null, visibleText(view.rule)), " ", visibleText(view.reason)),
       view.suggestion ? [h("dt", null, "Instead"), h("dd", null, visibleText(view.suggestion))] : null,
@@ -124,7 +126,7 @@ function scrolledThrough(box, complete) {
     const element = box.value;
     if (!element || !complete.value || seen.peek()) return;
     const watcher = new IntersectionObserver((found) => { if (found.some((item) => item.isIntersecting)) seen.value = true; }, { root: element, rootMargin: "8px" });
-    const last = element.querySelector(".end-of-question");
+    const last = [...element.querySelectorAll(".end-of-preview")].at(-1);
     if (last) watcher.observe(last);
     onCleanup(() => watcher.disconnect());
   });
@@ -228,8 +230,7 @@ function answers({ ids, all, picked, complete, seenAll, tools, read }) {
         kbd("a"), () => (busy.value === "approve" ? "Waiting for you…" : single ? inButton(choice.value) : `Approve ${picked.value.length}`)),
       h("button", { class: "danger", type: "button", "data-key": "d", "aria-keyshortcuts": "d", "aria-disabled": () => (busy.value ? "true" : null), onclick: deny }, kbd("d"), () => (single ? "Deny" : `Deny ${picked.value.length}`)),
       h("button", { type: "button", "data-key": "r", "aria-keyshortcuts": "r", onclick: denyWithWords }, kbd("r"), () => (words.value ? "Send these words" : "Deny with words")),
-      h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now"),
-      show(() => shut.value && complete.value, () => h("span", { class: "muted shut" }, shut))));
+      h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now")));
 }
 
 /** @param {Choice} choice */
