@@ -67,6 +67,7 @@ async function showPage(to) {
     current = { page, dispose };
     content.replaceChildren(h("h1", { class: "page-title" }, page.title), result);
     title.value = page.title;
+    frame.querySelector('nav [aria-current]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   } catch (error) {
     if (mine !== turn) return;
     current?.dispose();

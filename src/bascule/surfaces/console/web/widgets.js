@@ -56,7 +56,7 @@ export function code(lines, options) {
     for (const row of part) {
       const mark = /** @type {Line} */ (row).mark ?? " ";
       chunk.appendChild(h("div", { class: `line ${MARKS[mark] ?? ""}` },
-        marked ? h("span", { class: "mark" }, mark) : null, visibleText(row.text), row.text ? null : "\u00a0"));
+        marked ? h("span", { class: "mark" }, row.text.startsWith("@@") ? "" : mark) : null, visibleText(row.text), row.text ? null : "\u00a0"));
     }
     box.appendChild(chunk);
   }
