@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta
 
 from bascule.kernel.blob import Blob
+from bascule.kernel.call import Grade
 from bascule.kernel.limits import MAX_RULE_MINUTES
 from bascule.kernel.rows import (
     LOCAL_USER,
@@ -229,6 +230,11 @@ class AcceptParams(Params, frozen=True, kw_only=True):
     digest: str
 
 
+def _proof_of_answer(params: DecideParams) -> Grade:
+    """A plain no harms nobody. A reason is read by an agent as the person's word."""
+    return Grade.SIGNED_IN if params.decision == "denied" and not params.reason else Grade.FRESH
+
+
 APPROVALS_LIST = Reads[ApprovalsListParams, list[ApprovalView]](
     "approvals.list", "List what waits for the person.", Http("GET", "/v1/approvals"), who=LOCAL_USER
 )
@@ -250,6 +256,7 @@ APPROVALS_DECIDE = Changes[DecideParams, DecideResult](
     Http("POST", "/v1/approvals/{approvalId}/decision"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
+    proof=_proof_of_answer,
     # A yes would be lost on a caller that is refused.
     stopped=lambda params: params.decision == "denied",
 )

@@ -41,7 +41,10 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
             kernel.clock,
             kernel.timers,
             ConsoleFacts(
-                daemon_id=ports.need(DAEMON_ID), has_person=kernel.desk.has_person, count_passkeys=passkeys.count
+                daemon_id=ports.need(DAEMON_ID),
+                has_person=kernel.desk.has_person,
+                count_passkeys=passkeys.count,
+                is_stopped=lambda: kernel.gate.halt is not None,
             ),
         ),
         rulebook=ports.need(RULEBOOK),
@@ -49,6 +52,7 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         examine=lambda: examine(doctor_command(status(LOCAL).state_dir)),
         on_fault=kernel.gate.call_log.task_failed,
         all_events=kernel.events,
+        facts=ports.need(FACTS),
         gate=kernel.gate,
         everything=ports.need(EVERYTHING),
         log=kernel.log,
