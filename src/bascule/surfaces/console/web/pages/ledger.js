@@ -119,7 +119,7 @@ function verifyPanel() {
       if (state === "overflow") return;
       // A half of a check proves nothing, and the next begins anew: let the person decide.
       stop();
-      [failed.value, progress.value] = [{ message: `The check broke off: ${state}.` }, null];
+      [failed.value, progress.value] = [{ message: `The check broke off: ${state === "reconnecting" ? "the daemon ended it" : state}.` }, null];
     });
   }
   return h("section", { class: "panel", "aria-label": "Check of the ledger" },

@@ -1,4 +1,4 @@
-paused.value || held.value.length > 0;// @ts-check
+// @ts-check
 /** Live: every agent with what it does now, commands that run, browsers that are signed in, and the river of events. */
 import { events, get } from "../api.js";
 import { on } from "../stream.js";
@@ -161,7 +161,7 @@ function riverPanel(chosen) {
   const held = signal(/** @type {string[]} */ ([]));
   const shown = signal(river.peek());
   /** Nothing moves under the pointer or the focus: newcomers wait until it leaves, or until they are asked for. */
-  const isHeld = () => paused.value || held.value;
+  const isHeld = () => paused.value || held.value.length > 0;
   const wanted = (event) => kinds.value.size === 0 || kinds.value.has(event.kind);
   const catchUp = () => { shown.value = river.peek(); };
   const flow = () => { if (!isHeld()) catchUp(); };
