@@ -27,6 +27,9 @@ const GATHER_MS = 80;
 /** More changed questions than this are cheaper to read as one list. */
 const MAX_SINGLE_READS = 6;
 
+/** The daemon lets no more wait for the person. */
+const MAX_QUESTIONS = 50;
+
 const OPEN_TICKETS = new Set(["pending", "delivered"]);
 
 /** @param {any} view @returns {Entry} */
@@ -37,7 +40,9 @@ const fromApproval = (view) => ({
 
 /** @param {any} ticket @returns {Entry} */
 const fromTicket = (ticket) => ({
-  kind: "question", id: ticket.ticketId, principal: ticket.from, method: "asks you", summary: questionOf(ticket).text,
+  kind: "question", id: ticket.ticketId, principal: ticket.from, method: "asks you",
+  // Lists leave the words out: what was read before stays.
+  summary: ticket.payload === undefined ? entries.peek().get(ticket.ticketId)?.summary ?? questionOf(ticket).text : questionOf(ticket).text,
   state: OPEN_TICKETS.has(ticket.status) ? "pending" : ticket.status === "responded" ? "answered" : ticket.status === "timeout" ? "expired" : ticket.status,
   askedAt: ticket.createdAt, expiresAt: ticket.replyBy, waiting: 0, decidedAt: ticket.settledAt,
 });
@@ -95,6 +100,9 @@ export async function load() {
       loadedOnce.value = true;
       problem.value = null;
     });
+    // Lists do not hold the words of a ticket; the person reads them one by one.
+    const mute = session.peek().grade === "signed_in" ? tickets.filter((/** @type {any} */ ticket) => OPEN_TICKETS.has(ticket.status) && ticket.payload === undefined) : [];
+    await Promise.all(mute.slice(0, MAX_QUESTIONS).map((/** @type {any} */ ticket) => read(ticket.ticketId)));
     if (gone.length <= MAX_SINGLE_READS) await Promise.all(gone.map((id) => read(id)));
     else for (const id of gone) noteState(id, "gone");
   } catch (error) {
@@ -138,6 +146,8 @@ export function start(announce) {
     if (item.event === "gap") return;
     if (item.agentId === "person" || (item.id && entries.peek().has(item.id))) touched(item.id);
   });
+  // What happened between the first list and the begin of the stream.
+  on("daemon", (item) => { if (item.event === "open") touched(undefined); });
   effect(() => { if (session.value.state === "open") load(); });
   let before = Infinity; // what waits already when the page opens is no news
   effect(() => {

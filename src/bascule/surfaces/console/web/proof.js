@@ -165,7 +165,11 @@ export function ceremony(ways, close, options) {
       show(() => busy.value === "key", () => h("p", { class: "touch", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Touch your key, or use the window of your browser"),
         () => h("button", { class: "primary", type: "button", onclick: () => byKey(null) }, error.value ? "Try the key again" : `${ways.yes} with a passkey`)))),
     show(() => challenge.value?.passphrase, () => h("form", { class: "passphrase-way", onsubmit: byPassphrase },
-      h("label", null, h("span", null, "Passphrase"), h("input", { name: "passphrase", type: "password", autocomplete: "off", required: true, maxlength: 1024 })),
+      h("label", null, h("span", null, "Passphrase"), h("input", {
+        name: "passphrase", type: "password", autocomplete: "off", required: true, maxlength: 1024,
+        // Only where nothing else can be done in this dialog; never while a key is being asked for.
+        ref: (/** @type {HTMLElement} */ input) => { if (!options?.onpage && challenge.peek() && !offersKey(/** @type {Challenge} */ (challenge.peek()))) queueMicrotask(() => input.focus()); },
+      })),
       h("button", { type: "submit", disabled: () => busy.value === "passphrase" }, () => (busy.value === "passphrase" ? "Checking…" : ways.yes)))),
     show(() => challenge.value && !challenge.value.passphrase && !offersKey(challenge.value), () => h("p", null,
       "No passphrase is set and no passkey is enrolled, so nobody can be the person here. Run ", h("code", null, "bascule person set"), " in a terminal.")),

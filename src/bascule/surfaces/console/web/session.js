@@ -87,8 +87,10 @@ async function adopt(fresh) {
 /** Takes a new session over, here and in the tabs that shared the old one. @param {{token: string}} result */
 async function opened(result) {
   const was = session.peek().sessionId;
-  await adopt(result.token);
+  token.set(result.token);
+  // Before anything else: the daemon ends the old one, and a tab that still uses it would think that it is lost.
   if (was) channel.postMessage({ newer: result.token, was });
+  await refresh();
 }
 
 /**
