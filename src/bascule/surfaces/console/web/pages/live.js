@@ -30,14 +30,15 @@ function listen() {
 
 async function readBacklog() {
   /** @type {any[]} */
-  const earlier = [];
-  try {
-    for await (const { event, data } of events("/v1/events/all?after=0", AbortSignal.timeout(BACKLOG_MS))) {
-      if (event !== "ping" && event !== "overflow" && isNews(data)) earlier.unshift(data);
-    }
-  } finally {
+  let earlier = [];
+  const merge = () => {
     const known = new Set(river.peek().map((event) => event.cursor));
-    river.value = [...river.peek(), ...earlier.filter((event) => !known.has(event.cursor))].slice(0, RIVER_LENGTH);
+    river.value = [...river.peek(), ...earlier.filter((event) => !known.has(event.cursor))].sort((a, b) => b.cursor - a.cursor).slice(0, RIVER_LENGTH);
+    earlier = [];
+  };
+  for await (const { event, data } of events("/v1/events/all?after=0", AbortSignal.timeout(BACKLOG_MS))) {
+    if (event === "ping" || event === "overflow" || !isNews(data)) continue;
+    if (earlier.push(data) === 1) setTimeout(merge);
   }
 }
 

@@ -5,7 +5,7 @@ import { diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, duration, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, took, who } from "./parts.js";
 
 const STATUSES = ["running", "awaiting_approval", "completed", "error", "cancelled", "unknown"];
 const PAGE = 100;
@@ -138,7 +138,7 @@ function operation(event) {
   const numbers = [
     event.bytesWritten !== undefined && bytes(event.bytesWritten), event.size !== undefined && bytes(event.size),
     event.editsApplied !== undefined && counted(event.editsApplied, "edit"),
-    event.exitCode !== undefined && `exit ${event.exitCode}`, event.durationMs !== undefined && duration(event.durationMs),
+    event.exitCode !== undefined && `exit ${event.exitCode}`, event.durationMs !== undefined && took(event.durationMs),
     event.timedOut && "timed out", event.endedBy && `ended by ${event.endedBy}`, event.sandbox === "none" && "without a sandbox",
   ].filter(Boolean).join(" · ");
   return h("li", null,
