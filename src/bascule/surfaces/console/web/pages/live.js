@@ -106,7 +106,7 @@ function agentsTable(agents, doing) {
     { title: "Write", cell: (agent) => h("a", { href: address("tickets/~new", { to: agent.agentId }), "aria-label": `Write to ${agent.agentId}` }, "write") },
   ];
   return show(() => agents.value?.length,
-    () => table(columns, agents, (agent) => agent.agentId, { caption: "Agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
+    () => table(columns, agents, (agent) => agent.agentId, { caption: "Table of agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
     () => empty("No agent has registered yet.", "bascule setup claude"));
 }
 
@@ -151,7 +151,7 @@ const sessionsTable = (sessions) => table([
   { title: "Grade", cell: (session) => badge(session.grade.replace("_", " "), toneOf(session.grade)) },
   { title: "Since", cell: (session) => time(session.since) },
   { title: "Seen", cell: (session) => time(session.lastSeen) },
-], () => sessions.value ?? [], (session) => session.sessionId, { caption: "Browsers" });
+], () => sessions.value ?? [], (session) => session.sessionId, { caption: "Table of browsers" });
 
 // River -----------------------------------------------------------------------------------------------------------
 
