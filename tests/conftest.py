@@ -25,6 +25,8 @@ StartDaemon = Callable[..., DaemonProcess]
 os.environ.setdefault("BASCULE_MCP", "off")
 # Whoever runs the tests does not want to hear of their questions.
 os.environ.setdefault("BASCULE_ANNOUNCE", "off")
+# One port for all daemons of a machine: who tests the console names another.
+os.environ.setdefault("BASCULE_CONSOLE_PORT", "off")
 # `make test &` in a script starts this process, and all it starts, deaf to Ctrl-C: tests of it would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

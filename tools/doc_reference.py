@@ -24,6 +24,8 @@ from bascule.daemon.compose import Daemon, routes_of
 from bascule.daemon.logs import DaemonLog
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import ALL_ERRORS
+from bascule.kernel.blob import Blob
+from bascule.kernel.call import Grade
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Row
 from bascule.kernel.settings import Settings
@@ -62,12 +64,27 @@ def who(row: Row) -> str:
     return re.sub(r"_(\w)", lambda found: found[1].upper(), str(row.who))
 
 
+def proof(row: Row) -> str:
+    """Of a row whose params decide, every answer that it can give is named in its docstring."""
+    if isinstance(row.proof, Grade):
+        return row.proof.name.lower().replace("_", " ")
+    return (row.proof.__doc__ or "by its params").strip().rstrip(".")
+
+
 # -- methods --------------------------------------------------------------------------------------
 
 
 def methods() -> str:
     rows = [
-        (code(row.name), row.summary, code(who(row)), row.effect.value, row.shape.value, row.record.value)
+        (
+            code(row.name),
+            row.summary,
+            code(who(row)),
+            row.effect.value,
+            row.shape.value,
+            row.record.value,
+            proof(row),
+        )
         for row in ROWS
     ]
     return page(
@@ -75,8 +92,9 @@ def methods() -> str:
         "Everything one can ask the daemon, the same under every door: over the link by these names, over HTTP by the "
         "[routes](http.md). The words are explained in the [glossary](../glossary.md).",
         "*who*: whose call it may be. *effect*: what the policy judges. *shape*: how the answer comes. *record*: when "
-        "the ledger knows.",
-        table(("method", "what it does", "who", "effect", "shape", "record"), rows),
+        "the ledger knows. *proof*: what a session of the [console](../console.md) must have shown for it in the "
+        "person's name; nobody else is asked for it.",
+        table(("method", "what it does", "who", "effect", "shape", "record", "proof"), rows),
         *(f"## {row.name}\n\n{_shape_of(row)}" for row in ROWS),
     )
 
@@ -122,6 +140,8 @@ def _default(schema: dict[str, Any]) -> str:
 
 
 def _result(row: Row) -> str:
+    if row.result is Blob:
+        return "bytes over HTTP; elsewhere `{contentType, base64}`"
     (schema,), components = msgspec.json.schema_components([row.result], ref_template=REF)
     choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     (kept,) = choices
@@ -206,7 +226,7 @@ def openapi() -> str:
 
 EXAMPLE_TOML = """\
 # ~/.config/bascule/config.toml
-port = 5051
+port = 5060
 default_timeout_ms = 600_000
 offline = "reject"
 
@@ -219,7 +239,7 @@ pane = "%0"
 
 EXAMPLE_JSON = """\
 {
-  "port": 5051,
+  "port": 5060,
   "defaultTimeoutMs": 600000,
   "offline": "reject",
   "agents": [{"agentId": "Jerry", "type": "codex", "pane": "%0"}]

@@ -7,8 +7,9 @@ from desk_scene import JERRY, TOM, Cut, Forest
 
 from bascule.foundation.errors import Conflict, NotFound, Overloaded, StorageFull, TooLarge
 from bascule.kernel.consent.limits import ConsentLimits
-from bascule.kernel.consent.questions import params_and_digest, plain_params, required
+from bascule.kernel.consent.questions import params_and_digest, required
 from bascule.kernel.journal import Transaction
+from bascule.kernel.plain_params import plain_params
 from bascule.kernel.rows import Effect, Params
 
 MINUTE = 60.0

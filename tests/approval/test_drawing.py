@@ -1,6 +1,6 @@
 """What a person is asked, param by param."""
 
-from bascule.foundation.text import visible
+from bascule.kernel.consent.blocks import made_visible, text_of
 from bascule.kernel.consent.questions import default_preview, digest_line
 from bascule.kernel.rows import Params
 
@@ -15,7 +15,7 @@ class Some(Params, frozen=True, kw_only=True):
 
 
 def test_a_call_without_a_picture_of_its_own_is_shown_param_by_param():
-    preview = visible(default_preview("tree.cut", Some(command="one\ntwo\x1b", env={"A": "\u202e"})))
+    preview = text_of(made_visible(default_preview("tree.cut", Some(command="one\ntwo\x1b", env={"A": "\u202e"}))))
     assert preview.split("\n") == [
         "tree.cut",
         "  command: one",

@@ -1,5 +1,9 @@
 """What a desktop call leaves behind: nothing of what was typed, and a picture for as long as its question is open."""
 
+import base64
+import os
+from pathlib import Path
+
 import msgspec
 import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
@@ -9,6 +13,7 @@ from bascule.foundation.errors import (
     ApprovalRequired,
     BasculeError,
     Forbidden,
+    NotFound,
 )
 from bascule.stores.picture_files import PictureFiles
 from bascule.stores.sqlite import SqliteStore
@@ -53,6 +58,10 @@ def test_a_picture_lives_as_long_as_its_question(make_desktop, tmp_path):
         question = desktop.asks("click", **CLICK)
         with open(question["picture"], "rb") as file:
             assert file.read() == PICTURE
+        assert question["hasPicture"]
+        about = {"approvalId": question["approvalId"]}
+        blob = desktop.house.call("local", "approvals.picture", about)
+        assert (blob["contentType"], base64.b64decode(blob["base64"])) == ("image/png", PICTURE)
         match end:
             case "approved":
                 desktop.decide(question)
@@ -62,6 +71,27 @@ def test_a_picture_lives_as_long_as_its_question(make_desktop, tmp_path):
             case "expired":
                 desktop.house.advance(16 * 60)
         assert list(folder.iterdir()) == [], end
+        with pytest.raises(NotFound, match="has no picture"):
+            desktop.house.call("local", "approvals.picture", about)
+
+
+@pytest.mark.parametrize("what", ["nothing", "a link", "another file", "a pipe"])
+def test_what_was_put_in_the_place_of_a_picture_is_not_shown(make_desktop, tmp_path, what):
+    desktop = make_desktop(pictures=PictureFiles(str(tmp_path / "pictures")))
+    question = desktop.asks("click", **CLICK)
+    secret = tmp_path / "secret"
+    secret.write_bytes(PICTURE)
+    place = Path(question["picture"])
+    place.unlink()
+    match what:
+        case "a link":
+            place.symlink_to(secret)
+        case "another file":
+            place.write_text("<html>")
+        case "a pipe":
+            os.mkfifo(place)
+    with pytest.raises(NotFound, match="has no picture"):
+        desktop.house.call("local", "approvals.picture", {"approvalId": question["approvalId"]})
 
 
 def test_a_picture_is_taken_once_for_a_question_and_outlives_the_daemon_with_it(make_desktop, tmp_path):

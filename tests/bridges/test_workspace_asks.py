@@ -233,9 +233,9 @@ def test_the_person_sees_the_command_as_it_was_read_its_place_and_the_scripts_it
 def test_the_person_sees_the_diff_of_a_file_operation(scene):
     scene.files["keys/id"] = b"one\ntwo\n"
     run = scene.run({"type": "editFile", "path": "keys/id", "edits": [{"oldContent": "two", "newContent": "zwei"}]})
-    assert "-two\n+zwei\n" in preview(scene, run)
+    assert "\n-two\n+zwei" in preview(scene, run)
     assert "+++ /dev/null" in preview(scene, scene.run({"type": "deleteFile", "path": "keys/id"}))
-    assert "+fresh\n" in preview(scene, scene.run(create("keys/new", "fresh\n")))
+    assert "+fresh" in preview(scene, scene.run(create("keys/new", "fresh\n"))).split("\n")
 
 
 def test_an_edit_that_would_fail_says_so_before_anybody_approves_it(scene):

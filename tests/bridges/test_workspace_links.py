@@ -234,7 +234,7 @@ def test_putting_back_what_asks_asks(scene):
     with pytest.raises(ApprovalRequired) as refused:
         scene.call("runs.undo", run)
     question = scene.house.call("local", "approvals.show", {"approvalId": refused.value.details["approvalId"]})
-    assert "-good\n+evil\n" in question["preview"].replace("│ ", "")
+    assert "\n-good\n+evil" in question["preview"]
     assert scene.files[".envrc"] == b"good\n"
     scene.decide(question["approvalId"])
     scene.call("runs.undo", run)

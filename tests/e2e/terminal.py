@@ -20,8 +20,11 @@ def on_a_terminal(
     typed: list[tuple[str, str]],
     seconds: float = PATIENCE,
     until: Callable[[], bool] | None = None,
+    reader: Callable[[str], None] | None = None,
 ) -> Session:
-    """Run `bascule ...` on a pty; after each prompt, type its line. What does not end by itself gets Ctrl-C `until`."""
+    """Run `bascule ...` on a pty; after each prompt, type its line. What does not end by itself gets Ctrl-C `until`.
+
+    `reader` is called with all that was shown so far, whenever there is more."""
     child, master = os.forkpty()
     if not child:
         os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"
@@ -49,6 +52,8 @@ def on_a_terminal(
             if not data:
                 break
             shown += data
+            if reader is not None:
+                reader(shown.decode(errors="replace"))
             while waiting and waiting[0][0].encode() in shown[seen:]:
                 prompt, line = waiting.pop(0)
                 seen = shown.index(prompt.encode(), seen) + len(prompt.encode())

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from bascule.admin import approvals
+from bascule.admin import approvals, events, stop
+from bascule.admin import console_protocol as console
+from bascule.admin import passkey_protocol as passkeys
 from bascule.admin import protocol as admin
 from bascule.kernel.declared import Declared
 
@@ -16,14 +18,21 @@ if TYPE_CHECKING:
 
 class AdminDeclared(Declared):
     name = "admin"
-    rows = (*admin.METHODS, *approvals.METHODS)
+    rows = (
+        *admin.METHODS,
+        *approvals.METHODS,
+        *events.METHODS,
+        *stop.METHODS,
+        *console.METHODS,
+        *passkeys.METHODS,
+    )
     made_by = "bascule.admin.compose:make_admin"
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.admin.records import DaemonFact
+        from bascule.admin.records import DaemonFact, PasskeyRecord
         from bascule.kernel.consent.records import Approval, TimedRule
 
-        return {"house": DaemonFact, "approvals": Approval, "rules": TimedRule}
+        return {"house": DaemonFact, "approvals": Approval, "rules": TimedRule, "passkeys": PasskeyRecord}
 
     def settings(self) -> "type[Settings]":
         from bascule.admin.settings import AdminSettings

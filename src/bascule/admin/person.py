@@ -10,18 +10,21 @@ from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Conflict, Forbidden, Overloaded
 from bascule.kernel.call import Call
+from bascule.kernel.event_ring import EventRing, Fact, Kind
 from bascule.kernel.identity.passphrase import UNLOCK_SECONDS, PassphraseThrottle, make_hash, verify
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.rows import Nothing
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Person:
-    def __init__(self, facts: Table[DaemonFact], journal: Journal, clock: Clock) -> None:
+    def __init__(self, facts: Table[DaemonFact], journal: Journal, clock: Clock, events: EventRing) -> None:
         self._facts = facts
         self._journal = journal
         self._clock = clock
+        self._events = events
         self._throttle = PassphraseThrottle()
         # Hashing is slow on purpose: one at a time, or anybody could queue hours of it.
         self._setting = False
@@ -44,6 +47,7 @@ class Person:
             # Two may have asked at once: the first one set it.
             self._must_be_unset()
             tx.put(self._facts, PERSON_KEY, DaemonFact(hashed, self._clock.wall_ms()))
+            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.PERSON, event="set")))
             # Trust rests on knowing later who did this: the ledger names the process.
             tx.details = {"process": getattr(call.connection, "peer", None)}
             return PersonResult(set=True)
@@ -57,6 +61,19 @@ class Person:
                 "only a link connection can be unlocked",
                 hint="use the bascule command; HTTP carries no person",
             )
+
+        def right() -> PersonResult:
+            tx.after.append(lambda: connection.unlock(UNLOCK_SECONDS))
+            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.PERSON, event="unlocked")))
+            tx.details = {"seconds": UNLOCK_SECONDS, "process": getattr(call.connection, "peer", None)}
+            return PersonResult(set=True, unlocked_s=float(UNLOCK_SECONDS))
+
+        return self.with_passphrase(params.passphrase, right, call, tx)
+
+    def with_passphrase(
+        self, passphrase: str, then: Callable[[], R], call: Call, tx: Transaction
+    ) -> "asyncio.Future[R]":
+        """Compare it, off the loop and not too often; `then` acts if it is right. Commits and records by itself."""
         fact = self._facts.rows.get(PERSON_KEY)
         if fact is None:
             raise Conflict("no passphrase is set", hint="set one with `bascule person set`")
@@ -66,15 +83,13 @@ class Person:
                 "too many wrong passphrases", hint=f"wait {pause:.0f} s, then try again", retry_after=pause
             )
 
-        def judge(right: bool) -> PersonResult:
+        def judge(right: bool) -> R:
             if not right:
                 raise Forbidden("wrong passphrase", hint="try again; `bascule person reset` starts over")
             self._throttle.succeeded()
-            tx.after.append(lambda: connection.unlock(UNLOCK_SECONDS))
-            tx.details = {"seconds": UNLOCK_SECONDS, "process": getattr(call.connection, "peer", None)}
-            return PersonResult(set=True, unlocked_s=float(UNLOCK_SECONDS))
+            return then()
 
-        return self._off_loop(lambda: verify(params.passphrase, fact.text), judge, call, tx)
+        return self._off_loop(lambda: verify(passphrase, fact.text), judge, call, tx)
 
     def _must_be_unset(self) -> None:
         if self.is_set:
@@ -84,11 +99,11 @@ class Person:
             )
 
     def _off_loop(
-        self, work: Callable[[], T], then: Callable[[T], PersonResult], call: Call, tx: Transaction
-    ) -> "asyncio.Future[PersonResult]":
+        self, work: Callable[[], T], then: Callable[[T], R], call: Call, tx: Transaction
+    ) -> "asyncio.Future[R]":
         """Run scrypt on a thread, then decide and commit on the loop; a refusal is recorded too."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[PersonResult] = loop.create_future()
+        answer: asyncio.Future[R] = loop.create_future()
 
         def finish(done: "asyncio.Future[T]") -> None:
             self._setting = False
@@ -109,7 +124,7 @@ class Person:
         return answer
 
 
-def _settle(answer: "asyncio.Future[PersonResult]", outcome: "PersonResult | BaseException") -> None:
+def _settle(answer: "asyncio.Future[R]", outcome: "R | BaseException") -> None:
     if answer.done():
         return
     if isinstance(outcome, BaseException):

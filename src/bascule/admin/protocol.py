@@ -1,6 +1,6 @@
 """The daemon's own methods: status, the ledger, cleaning up, the person."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -15,10 +15,22 @@ from bascule.kernel.rows import (
     Params,
     Reads,
     Result,
+    Streams,
     rows_of,
 )
 
 MAX_LEDGER_PAGE = 1_000
+# A line that a person types; also what a URL holds without trouble.
+MAX_QUERY_CHARS = 1_000
+
+
+class StoppedView(Result, frozen=True, kw_only=True):
+    """Since when everything is stopped."""
+
+    at: str
+    by: str
+    # For the user of this machine only.
+    reason: str | None = None
 
 
 class StatusResult(Result, frozen=True, kw_only=True):
@@ -41,8 +53,12 @@ class StatusResult(Result, frozen=True, kw_only=True):
     ledger_head: str
     # What speaks against the ledger since the last start: it ends before, or differs from, what was anchored.
     ledger_problem: str | None = None
+    # Why there is no web console though one was wanted: whose program has its port.
+    console_problem: str | None = None
     # Who the daemon takes the caller for.
     principal: str
+    # Present while everything is stopped: `admin.resume`.
+    stopped: StoppedView | None = None
 
 
 class LedgerTailParams(Params, frozen=True, kw_only=True):
@@ -69,6 +85,25 @@ class LedgerRecord(Result, frozen=True, kw_only=True):
     hash: str
 
 
+class LedgerSearchParams(Params, frozen=True, kw_only=True):
+    # `who:Jerry method:desktop.* outcome:denied rule:x subject:y since:2026-11-01 until:2h`; bare words are looked for in
+    # subject, method and principal. All must match.
+    q: Annotated[str, Meta(max_length=MAX_QUERY_CHARS)] = ""
+    # Only records with a smaller number: pages backwards.
+    before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LEDGER_PAGE)] = 100
+
+
+class LedgerSearchResult(Result, frozen=True, kw_only=True):
+    # Newest first.
+    records: list[LedgerRecord]
+    # `before` of the next page; absent when the beginning of the ledger was reached. A page may hold fewer records than
+    # the limit, or none, and still have a next one: one call reads a part of the ledger.
+    next: int | None = None
+    # Records that were looked at for this page.
+    scanned: int
+
+
 class VerifyResult(Result, frozen=True, kw_only=True):
     ok: bool
     records: int
@@ -76,8 +111,18 @@ class VerifyResult(Result, frozen=True, kw_only=True):
     last: int
     head: str
     anchors: int
+    # Passkey signatures that were checked again and hold.
+    signatures: int = 0
     faults: list[str]
     seconds: float
+
+
+class VerifyProgress(Result, frozen=True, kw_only=True):
+    """How far a verification is; the last item has its result."""
+
+    done: int
+    total: int
+    result: VerifyResult | None = None
 
 
 class GcParams(Params, frozen=True, kw_only=True):
@@ -93,6 +138,34 @@ class BackupResult(Result, frozen=True, kw_only=True):
     # In the state directory; the command that asked for it moves it away.
     path: str
     bytes: int
+
+
+class HistoryParams(Params, frozen=True, kw_only=True):
+    window: Literal["10m", "24h"] = "10m"
+
+
+class HistoryResult(Result, frozen=True, kw_only=True):
+    """What the daemon did lately, oldest first; null where nothing is known."""
+
+    step_ms: int
+    # When the last value ends.
+    end_at: str
+    series: dict[str, list[float | None]]
+
+
+class DoctorCheck(Result, frozen=True, kw_only=True):
+    name: str
+    # info: neither good nor bad, as an optional program that is not there.
+    state: Literal["ok", "info", "warn", "fail"]
+    text: str
+    # What to do about it.
+    remedy: str | None = None
+
+
+class DoctorResult(Result, frozen=True, kw_only=True):
+    checks: list[DoctorCheck]
+    # When it was looked; an answer is good for some seconds.
+    at: str
 
 
 class PassphraseParams(Params, frozen=True, kw_only=True):
@@ -115,13 +188,31 @@ DAEMON_BACKUP = Changes[Nothing, BackupResult](
     "daemon.backup", "Copy the database, consistently, into the state directory.", effect=Effect.ADMIN, who=LOCAL_USER
 )
 LEDGER_TAIL = Reads[LedgerTailParams, list[LedgerRecord]](
-    "ledger.tail", "Show the newest ledger records.", who=LOCAL_USER
+    "ledger.tail", "Show the newest ledger records.", Http("GET", "/v1/ledger"), who=LOCAL_USER
 )
 LEDGER_SHOW = Reads[LedgerShowParams, list[LedgerRecord]](
-    "ledger.show", "Show the ledger records of one ticket, handle, method or number.", who=LOCAL_USER
+    "ledger.show",
+    "Show the ledger records of one ticket, handle, method or number.",
+    Http("GET", "/v1/ledger/about/{what}"),
+    who=LOCAL_USER,
+)
+LEDGER_SEARCH = Reads[LedgerSearchParams, LedgerSearchResult](
+    "ledger.search",
+    "Find ledger records by who, method, outcome, rule, subject and time, the newest first.",
+    Http("GET", "/v1/ledger/search"),
+    who=LOCAL_USER,
 )
 LEDGER_VERIFY = Reads[Nothing, VerifyResult](
-    "ledger.verify", "Check every record's hash, the chain and the anchors.", who=LOCAL_USER
+    "ledger.verify",
+    "Check every record's hash, the chain, the anchors and the signatures of passkeys.",
+    Http("POST", "/v1/ledger/verify"),
+    who=LOCAL_USER,
+)
+LEDGER_VERIFY_STREAM = Streams[Nothing, VerifyProgress](
+    "ledger.verifyStream",
+    "Check the same, and say how far it is meanwhile.",
+    Http("GET", "/v1/ledger/verify/stream"),
+    who=LOCAL_USER,
 )
 PERSON_SET = Changes[PassphraseParams, PersonResult](
     "person.set", "Set the person's passphrase, once.", effect=Effect.ADMIN, who=LOCAL_USER
@@ -130,7 +221,21 @@ PERSON_UNLOCK = Changes[PassphraseParams, PersonResult](
     "person.unlock", "Make this link connection the person's for 15 minutes.", effect=Effect.ADMIN, who=LOCAL_USER
 )
 PERSON_STATUS = Reads[Nothing, PersonResult](
-    "person.status", "Say whether a passphrase is set and whether this connection is unlocked."
+    "person.status",
+    "Say whether a passphrase is set and whether this connection is unlocked.",
+    Http("GET", "/v1/person"),
+)
+METRICS_HISTORY = Reads[HistoryParams, HistoryResult](
+    "metrics.history",
+    "Show what the daemon did lately: calls, latencies, memory, what waits.",
+    Http("GET", "/v1/metrics/history"),
+    who=LOCAL_USER,
+)
+DAEMON_DOCTOR = Reads[Nothing, DoctorResult](
+    "daemon.doctor",
+    "Look at this machine as `bascule doctor` does.",
+    Http("GET", "/v1/doctor"),
+    who=LOCAL_USER,
 )
 
 METHODS = rows_of(globals())

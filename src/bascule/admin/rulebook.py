@@ -1,16 +1,20 @@
 """The policy in force: a preset, or the text a person last accepted. An edited file is reported, not applied."""
 
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from bascule.admin.approvals import (
     AcceptParams,
+    DecisionWord,
     ExplainParams,
     ExplainResult,
     PolicyView,
+    RuleView,
     TimedRuleView,
 )
 from bascule.admin.ports import PolicySource
 from bascule.admin.records import POLICY_KEY, DaemonFact
+from bascule.admin.rule_words import in_words
 from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
@@ -22,7 +26,7 @@ from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy, preset_in
-from bascule.kernel.policy.rules import BadPolicy
+from bascule.kernel.policy.rules import BadPolicy, Rule
 from bascule.kernel.policy.text import Presets, load_policy, render, text_digest
 from bascule.kernel.rows import Nothing, Row
 
@@ -46,9 +50,9 @@ class Rulebook:
         self._facts = facts
         self._file = file
         self._setting = setting
-        self._rows = {row.name: row for row in rows}
+        self.rows = {row.name: row for row in rows}
         self._presets = presets
-        self._effects = {name: row.effect for name, row in self._rows.items()}
+        self._effects = {name: row.effect for name, row in self.rows.items()}
         self._clock = clock
         self._log = log
         self._desk = desk
@@ -65,7 +69,7 @@ class Rulebook:
         return self._view()
 
     def explain(self, call: Call, params: ExplainParams) -> ExplainResult:
-        row = self._rows.get(params.method)
+        row = self.rows.get(params.method)
         if row is None:
             raise NotFound(f"no method {params.method!r}", hint="docs/reference/methods.md lists the methods")
         principal = self._principal(call, params)
@@ -101,7 +105,7 @@ class Rulebook:
                 hint="look at it again: bascule policy accept",
                 details={"digest": digest},
             )
-        policy = load_policy(text, self._rows, self._effects, self._presets)
+        policy = load_policy(text, self.rows, self._effects, self._presets)
         tx.put(self._facts, POLICY_KEY, DaemonFact(text, self._clock.wall_ms()))
         tx.subject = "policy"
         tx.details = {
@@ -112,6 +116,18 @@ class Rulebook:
         }
         tx.after.append(lambda: self._put_in_force(policy))
         return self._view_of(text, policy, pending=False)
+
+    # -- for a replay --
+
+    def proposed(self, text: str | None) -> Policy:
+        """What this text would put in force; without one the edited file, or what is in force if there is none."""
+        proposed = text if text is not None else self._file.read()
+        return self.policy if proposed is None else load_policy(proposed, self.rows, self._effects, self._presets)
+
+    def rule_names(self) -> frozenset[str]:
+        """Of all policies that may have decided: those that come with us, and the one in force."""
+        known = (*self.policy.rules, *(rule for rules in self._presets.values() for rule in rules))
+        return frozenset(rule.name for rule in known)
 
     # -- inside --
 
@@ -143,7 +159,7 @@ class Rulebook:
             return self._view_of(text, self.policy, pending=False)
         problem = None
         try:
-            load_policy(file, self._rows, self._effects, self._presets)
+            load_policy(file, self.rows, self._effects, self._presets)
         except BasculeError as error:
             problem = error.message
         return self._view_of(text, self.policy, pending=True, problem=problem, file=file)
@@ -161,6 +177,7 @@ class Rulebook:
             pending=pending,
             problem=problem or self._problem,
             timed=[timed_view(timed) for timed in self._desk.rules.in_force()],
+            rules=[*map(_rule_view, policy.rules), *map(_timed_rule_view, self._desk.rules.in_force())],
         )
 
     def _principal(self, call: Call, params: ExplainParams) -> Principal:
@@ -179,7 +196,7 @@ class Rulebook:
         if fact is None:
             return preset_in(self._presets, self._setting)
         try:
-            return load_policy(fact.text, self._rows, self._effects, self._presets)
+            return load_policy(fact.text, self.rows, self._effects, self._presets)
         except BasculeError as error:
             # Written for another version of ours. Nothing wider than the narrowest may come of that.
             self._problem = f"the accepted policy cannot be used: {error.message}; {FALLBACK} is in force instead"
@@ -200,4 +217,20 @@ def timed_view(timed: TimedRule) -> TimedRuleView:
         text=timed_text(timed),
         expires_at=rfc3339(timed.expires_at),
         approval_id=timed.approval_id,
+    )
+
+
+def _rule_view(rule: Rule) -> RuleView:
+    decision = cast("DecisionWord", rule.decision.value)
+    return RuleView(name=rule.name, decision=decision, text=in_words(rule), reason=rule.reason)
+
+
+def _timed_rule_view(timed: TimedRule) -> RuleView:
+    # As it was printed when a person agreed to it, word for word.
+    return RuleView(
+        name=timed.rule_id,
+        decision=cast("DecisionWord", timed.rule.decision.value),
+        text=timed_text(timed),
+        reason=timed.rule.reason,
+        timed=rfc3339(timed.expires_at),
     )

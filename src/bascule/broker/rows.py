@@ -8,6 +8,8 @@ from bascule.broker.protocol import (
     BroadcastResult,
     CancelParams,
     ConversationParams,
+    ConversationsListParams,
+    ConversationSummary,
     ConversationView,
     Event,
     EventsParams,
@@ -43,6 +45,7 @@ from bascule.kernel.rows import (
     Reads,
     Streams,
     Waits,
+    always,
     party,
     rows_of,
     self_,
@@ -53,6 +56,7 @@ AGENTS_REGISTER = Changes[RegisterParams, RegisterResult](
     "Announce a handle, or come back to it with its token.",
     Http("POST", "/agents/register", section="5.0"),
     effect=Effect.MESSAGE,
+    stopped=always,
 )
 MESSAGES_SEND = Changes[SendParams, SendResult](
     "messages.send",
@@ -122,6 +126,7 @@ INBOX_ACK = Changes[InboxAckParams, InboxAckResult](
     Http("POST", "/agents/{agentId}/inbox/ack"),
     effect=Effect.MESSAGE,
     who=self_("agent_id"),
+    stopped=always,
 )
 MESSAGES_BROADCAST = Changes[BroadcastParams, BroadcastResult](
     "messages.broadcast",
@@ -141,6 +146,9 @@ TICKETS_CANCEL = Changes[CancelParams, TicketView](
     Http("POST", "/tickets/{ticketId}/cancel"),
     effect=Effect.PROCESS_CONTROL,
     who=party("ticket_id"),
+)
+CONVERSATIONS_LIST = Reads[ConversationsListParams, list[ConversationSummary]](
+    "conversations.list", "List conversations, the one with the newest ticket first.", Http("GET", "/conversations")
 )
 CONVERSATIONS_SHOW = Reads[ConversationParams, ConversationView](
     "conversations.show",

@@ -1,7 +1,6 @@
 """The broker behind its method rows: puts the parts together."""
 
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -12,14 +11,9 @@ from bascule.broker.events import EventHub
 from bascule.broker.gathering import Gathering
 from bascule.broker.groups import Groups
 from bascule.broker.limits import BrokerLimits
+from bascule.broker.lists import Lists
 from bascule.broker.ports import Connections, TokenFiles
-from bascule.broker.protocol import (
-    ConversationParams,
-    ConversationView,
-    TicketParams,
-    TicketsListParams,
-    TicketView,
-)
+from bascule.broker.protocol import TicketParams, TicketView
 from bascule.broker.records import AgentRecord
 from bascule.broker.space_agents import SpaceAgents
 from bascule.broker.state import BrokerState
@@ -27,14 +21,16 @@ from bascule.broker.tickets import Tickets
 from bascule.broker.views import sides, ticket_view
 from bascule.broker.waits import Waits
 from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
-from bascule.kernel.ports import COUNT_MAIL, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
+from bascule.kernel.ports import COUNT_MAIL, ON_QUESTION, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
 from bascule.kernel.retention import GcItem
 
 
@@ -51,15 +47,17 @@ class Broker:
         files: TokenFiles,
         connections: Connections,
         log: Log,
+        everything: EventRing,
         key: bytes,
         on_revoked: Callable[[str], None] = lambda _agent_id: None,
+        has_person: Callable[[], bool] = lambda: True,
         configured: Sequence[AgentRecord] = (),
     ) -> None:
         """`configured`: agents of the settings, known from the start."""
         self._journal = journal
         self._configured = configured
         self.state = BrokerState(store, clock, timers, limits)
-        self.events = EventHub(clock, log)
+        self.events = EventHub(clock, log, everything)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
         self.space_agents = SpaceAgents(self.state, self.agents, journal)
         self.waits = Waits(self.state, self.events, self.agents, journal)
@@ -70,9 +68,11 @@ class Broker:
             journal,
             key=key,
             waits=self.waits,
+            has_person=has_person,
         )
         self.groups = Groups(self.state, self.agents, self.events, journal, self.waits)
         self.gathering = Gathering(self.state, self.waits)
+        self.lists = Lists(self.state)
         # After `waits`, which ends what was opened with the token.
         self.agents.on_revoked.append(on_revoked)
 
@@ -96,9 +96,10 @@ class Broker:
                 rows.INBOX_STREAM.bind(self.waits.stream_inbox),
                 rows.INBOX_ACK.bind(self.tickets.ack),
                 rows.TICKETS_CANCEL.bind(self.tickets.cancel),
-                rows.TICKETS_LIST.bind(self.list_tickets),
+                rows.TICKETS_LIST.bind(self.lists.tickets),
                 rows.TICKETS_SHOW.bind(self.show_ticket),
-                rows.CONVERSATIONS_SHOW.bind(self.show_conversation),
+                rows.CONVERSATIONS_LIST.bind(self.lists.conversations),
+                rows.CONVERSATIONS_SHOW.bind(self.lists.conversation),
                 rows.EVENTS_RECENT.bind(self.events.recent),
                 rows.EVENTS_STREAM.bind(self.waits.stream_events),
             ],
@@ -108,6 +109,7 @@ class Broker:
                 PRESENCES.provided_by(self.agents),
                 SPACE_AGENTS.provided_by(self.space_agents),
                 COUNT_MAIL.provided_by(self.count),
+                ON_QUESTION.provided_by(self.tickets.on_question),
             ],
             gauges=[
                 Gauge("bascule_tickets", "Tickets kept.", lambda: len(self.state.tickets.rows)),
@@ -119,6 +121,7 @@ class Broker:
             recover=self.declare_configured,
             collect=self.gc,
             sweep=self.sweep,
+            stop=self.stop,
             end=self.end,
             waiting=self.waits.count,
             close=self.close,
@@ -132,26 +135,8 @@ class Broker:
 
     # -- reads --
 
-    def list_tickets(self, call: Call, params: TicketsListParams) -> list[TicketView]:
-        found = self.state.index.find(status=params.status, addressee=params.agent_id, party=params.party)
-        return [
-            ticket_view(self.state, ticket, call.principal, payloads=False) for ticket in islice(found, params.limit)
-        ]
-
     def show_ticket(self, call: Call, params: TicketParams) -> TicketView:
         return ticket_view(self.state, self.state.ticket(params.ticket_id), call.principal, payloads=True)
-
-    def show_conversation(self, call: Call, params: ConversationParams) -> ConversationView:
-        members = self.state.conversations.get(params.conversation_id, {})
-        mine = (
-            ticket_view(self.state, ticket, call.principal, payloads=True)
-            for ticket in map(self.state.ticket, reversed(members))
-            if call.principal in (*sides(ticket), "person")
-        )
-        newest = list(islice(mine, params.limit))
-        if not newest:
-            raise NotFound("unknown conversation", hint="only its sides can read it, until its tickets expire")
-        return ConversationView(conversation_id=params.conversation_id, tickets=newest[::-1])
 
     # -- its life --
 
@@ -194,6 +179,13 @@ class Broker:
             tx.put(self.state.agents, record.agent_id, msgspec.structs.replace(record, seen_at=seen_at))
         if tx.changes:
             self._journal.commit_quietly(tx)
+
+    def stop(self, _tx: Transaction) -> Awaitable[str]:
+        """Callers that wait are answered; their messages and tickets stay as they are."""
+        count = self.waits.answer_all()
+        done: Deferred[str] = Deferred()
+        done.set_result(f"{count} waits answered" if count else "nobody was waiting")
+        return done
 
     def end(self) -> None:
         self.waits.end()

@@ -1,11 +1,11 @@
-"""`bascule ledger tail | show | verify`: what happened, and whether the record of it is whole."""
+"""`bascule ledger tail | show | search | verify`: what happened, and whether the record of it is whole."""
 
 import argparse
 import os
 from typing import Any
 
 from bascule.cli.life import running_pid
-from bascule.cli.talk import add_json, add_state_dir, ask, state_of
+from bascule.cli.talk import add_json, add_state_dir, ask, connect, state_of
 from bascule.foundation import paths
 from bascule.foundation.errors import NotFound
 from bascule.foundation.text import one_line
@@ -30,6 +30,17 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     shown = verbs.add_parser("show", help="one record by number, or all of a ticket, handle or method")
     shown.add_argument("what", metavar="NUMBER|TICKET|HANDLE|METHOD")
     shown.set_defaults(run=run_show)
+    searched = verbs.add_parser(
+        "search",
+        help="records by who, method, outcome, rule, subject and time",
+        description="Words with a field look there, as globs: who:Jerry method:desktop.* outcome:denied rule:x "
+        "subject:y since:2026-11-01 until:2h; bare words are looked for in subject, method and principal. "
+        "All must match; the newest records are first.",
+    )
+    searched.add_argument("words", metavar="WORD", nargs="+")
+    searched.add_argument("-n", type=int, default=100, metavar="N", help="how many at most (default 100)")
+    searched.add_argument("--before", type=int, metavar="NUMBER", help="only records before this one")
+    searched.set_defaults(run=run_search)
     check = verbs.add_parser(
         "verify",
         help="check every hash, the chain and the anchors",
@@ -37,7 +48,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "last anchor. Works on a running and on a stopped daemon. Exit code 1 when something is wrong.",
     )
     check.set_defaults(run=run_verify)
-    for verb in (tail, shown, check):
+    for verb in (tail, shown, searched, check):
         add_state_dir(verb)
         add_json(verb)
 
@@ -52,6 +63,40 @@ def run_show(args: argparse.Namespace) -> int:
         say(f"bascule: the ledger has no record of {args.what}")
         return NOT_FOUND
     return _print(args, records)
+
+
+def run_search(args: argparse.Namespace) -> int:
+    params: dict[str, Any] = {"q": " ".join(map(_word, args.words)), "limit": args.n}
+    if args.before is not None:
+        params["before"] = args.before
+    records: list[dict[str, Any]] = []
+    with connect(args) as client:
+        # One call reads a part of the ledger: go on until there is enough, or nothing is left.
+        while True:
+            page = client.call("ledger.search", params)
+            records += page["records"]
+            more = page.get("next")
+            if more is None or len(records) >= args.n:
+                break
+            params |= {"before": more, "limit": args.n - len(records)}
+    if args.json:
+        show_json({"records": records} | ({"next": more} if more is not None else {}))
+        return 0
+    if not records:
+        say("bascule: the ledger has no such record")
+        return NOT_FOUND
+    _print(args, records)
+    if more is not None:
+        say(f"there may be more: --before {more}")
+    return 0
+
+
+def _word(word: str) -> str:
+    """As the shell passed it: what it quoted stays one word."""
+    field, colon, value = word.partition(":")
+    if not any(letter.isspace() for letter in word):
+        return word
+    return f'{field}:"{value}"' if colon and field.isalpha() else f'"{word}"'
 
 
 def run_verify(args: argparse.Namespace) -> int:

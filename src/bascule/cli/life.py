@@ -14,6 +14,7 @@ from bascule import __version__
 from bascule.cli import paste
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.foundation import paths
+from bascule.foundation.text import one_line
 from bascule.local_client.exits import CONFLICT, UNEXPECTED, UNREACHABLE
 from bascule.programs.helpers.terminal import say, show, show_json
 
@@ -33,6 +34,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     up.add_argument("-d", "--detach", action="store_true", help="run in the background; returns when it is ready")
     up.add_argument("--port", type=int, help="TCP port on 127.0.0.1 (default 5050; 0 for none)")
+    up.add_argument("--console-port", metavar="PORT", help="port of the web console on localhost (default 5051; off)")
     up.add_argument("--auth", choices=("on", "off"), help="off: TCP needs no token")
     up.add_argument("--durability", choices=("fsync", "relaxed", "memory"), help="how much survives (default fsync)")
     up.add_argument("--policy", help="restrictive, standard or permissive (default standard)")
@@ -70,7 +72,7 @@ def run_up(args: argparse.Namespace) -> int:
     from bascule.daemon.lifecycle import run
 
     state = state_of(args)
-    names = ("port", "auth", "durability", "policy", "log")
+    names = ("port", "console_port", "auth", "durability", "policy", "log")
     config = settings.load(
         paths.config_dir(),
         dict(os.environ),
@@ -90,21 +92,23 @@ def run_up(args: argparse.Namespace) -> int:
         if failpoint is not None:
             daemon.log("failpoint", level="warning", armed=failpoint)
         if args.ready_fd is not None:
-            os.write(args.ready_fd, b"ready\n")
+            os.write(args.ready_fd, f"ready\n{daemon.console_problem or ''}".encode())
             os.close(args.ready_fd)
         elif config.of(settings.DaemonSettings).log == "human":
-            show(greeting(daemon.doors, state, person=daemon.has_person()))
+            show(greeting(daemon.doors, state, person=daemon.has_person(), problem=daemon.console_problem))
 
     return run(config, state, tcp_optional=args.tcp_optional, on_ready=ready)
 
 
-def greeting(doors: dict[str, str], state: str, *, person: bool) -> str:
+def greeting(doors: dict[str, str], state: str, *, person: bool, problem: str | None = None) -> str:
     tcp = doors.get("tcp", "off")
+    console = f"{doors['console']}   (bascule console)" if "console" in doors else problem or "off"
     unset = [] if person else ["Only you can do some things: choose a passphrase with  bascule person set", ""]
     return "\n".join(
         [
             f"Bascule {__version__} is ready.",
             f"  HTTP    {tcp}   (token: {paths.local_token_file(state)})",
+            f"  console {console}",
             f"  sockets {doors['link']}",
             f"          {doors['http']}",
             "",
@@ -123,9 +127,9 @@ def _up_detached(args: argparse.Namespace) -> int:
         say("bascule: the daemon runs already (`bascule status`)")
         return 0
     command = [sys.executable, "-P", "-m", "bascule.cli.start", "up", "--state-dir", state]
-    for name in ("port", "auth", "durability", "policy", "config"):
+    for name in ("port", "console_port", "auth", "durability", "policy", "config"):
         if getattr(args, name) is not None:
-            command += [f"--{name}", str(getattr(args, name))]
+            command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     if args.tcp_optional:
         command.append("--tcp-optional")
     read, write = os.pipe()
@@ -151,6 +155,8 @@ def _await_ready(args: argparse.Namespace, child: "subprocess.Popen[bytes]", rea
         if readable and pipe.read(6) == b"ready\n":
             if not args.tcp_optional:
                 show(f"Bascule {__version__} is ready (pid {child.pid}); `bascule status` shows where it listens")
+                if problem := pipe.read().decode(errors="replace"):
+                    say(f"bascule: {problem}; `bascule doctor` says what to do")
             return 0
         while child.poll() is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -187,6 +193,11 @@ def _status_lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         ("tickets", f"{status['ticketsOpen']} open of {status['tickets']}"),
         ("ledger", f"{status['ledgerRecords']} records, head {status['ledgerHead'][:16]}"),
     ]
+    if status.get("consoleProblem"):
+        lines.append(("console", f"{status['consoleProblem']}; `bascule doctor` says what to do"))
+    if stopped := status.get("stopped"):
+        why = f": {one_line(stopped['reason'])}" if stopped.get("reason") else ""
+        lines.insert(1, ("STOPPED", f"everything, since {stopped['at']} by {stopped['by']}{why}; `bascule resume`"))
     if status.get("ledgerProblem"):
         lines.append(("problem", f"{status['ledgerProblem']}; `bascule doctor` says what to do"))
     if status["version"] != __version__:

@@ -17,6 +17,7 @@ first steps:
   bascule up -d                 start the daemon in the background
   bascule demo                  watch one agent ask another, in a throw-away daemon
   bascule doctor                what this machine can do, and what is missing
+  bascule console               see and answer everything in your browser
   bascule exec -- ls            run a command where agents run theirs
   bridge-register --agent Jerry --type script
   bridge-send Jerry "hello"     (in another terminal: bridge-recv --agent Jerry)
@@ -62,9 +63,11 @@ HOMES = {
     "desktop.cli.host": ("desktop-host",),
     "broker.cli.agents": ("agents",),
     "cli.tmux": ("tmux",),
+    "cli.stop": ("stop", "resume"),
     "cli.top": ("top",),
     "broker.cli.watch": ("watch",),
     "cli.approvals": ("approvals",),
+    "cli.console": ("console",),
     "cli.policy": ("policy",),
     "cli.ledger": ("ledger",),
     "cli.person": ("person",),

@@ -1,4 +1,4 @@
-"""`bascule person set | status | reset`: the passphrase that makes a terminal the person's."""
+"""`bascule person set | status | reset | passkey`: the passphrase that makes a terminal the person's."""
 
 import argparse
 
@@ -23,13 +23,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     for name, run, help_ in (
         ("set", run_set, "set the passphrase, once"),
         ("status", run_status, "whether one is set"),
-        ("reset", run_reset, "remove it (daemon stopped); revokes every agent token"),
+        ("reset", run_reset, "remove it (daemon stopped); revokes every agent token and passkey"),
     ):
         verb = verbs.add_parser(name, help=help_)
         add_state_dir(verb)
         verb.set_defaults(run=run)
         if name == "status":
             add_json(verb)
+    from bascule.cli import passkey
+
+    passkey.add_parser(verbs)
 
 
 def run_set(args: argparse.Namespace) -> int:
@@ -60,7 +63,7 @@ def run_reset(args: argparse.Namespace) -> int:
     if running_pid(state) is not None:
         say("bascule: stop the daemon first (`bascule down`): a reset revokes every token it holds")
         return CONFLICT
-    answer = read_from_tty("This removes the passphrase and revokes every agent's token. Type RESET: ")
+    answer = read_from_tty("This removes the passphrase and revokes every passkey and every agent's token. Type RESET: ")
     if answer != "RESET":
         say("bascule: nothing was changed")
         return USAGE

@@ -10,7 +10,7 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.cli.tty import ask_on_tty
 from bascule.foundation import paths
 from bascule.foundation.errors import InvalidRequest
-from bascule.foundation.text import visible
+from bascule.foundation.text import one_line, visible
 from bascule.local_client.exits import UNEXPECTED, USAGE
 from bascule.programs.helpers.terminal import say, show, show_json
 from gabp import codec
@@ -34,9 +34,17 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     explained.add_argument("params", metavar="JSON", nargs="?", default="{}", help=_JSON_HELP)
     explained.add_argument("--as", dest="principal", metavar="WHO", help="local, person or agent:<handle>")
     explained.set_defaults(run=run_explain)
+    replayed = verbs.add_parser(
+        "replay",
+        help="what a file's rules would have decided about the newest ledger records",
+        description="The ledger keeps no params, so decisions that depend on them are counted and not guessed.",
+    )
+    replayed.add_argument("file", metavar="FILE", nargs="?", help="default: policy.toml, or what is in force")
+    replayed.add_argument("-n", type=int, default=1_000, metavar="N", help="how many records (default and most: 1000)")
+    replayed.set_defaults(run=run_replay)
     accepted = verbs.add_parser("accept", help="put the edited file in force (asks for the passphrase)")
     accepted.set_defaults(run=run_accept)
-    for verb in (shown, explained, accepted):
+    for verb in (shown, explained, replayed, accepted):
         add_state_dir(verb)
         add_json(verb)
     tested = verbs.add_parser("test", help="check a file's rules and their examples; needs no daemon")
@@ -82,6 +90,40 @@ def run_explain(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_replay(args: argparse.Namespace) -> int:
+    params: dict[str, Any] = {"limit": args.n}
+    if args.file is not None:
+        params["text"] = _read_policy(args.file)
+    result = ask(args, "policy.replay", params)
+    if args.json:
+        show_json(result)
+        return 0
+    for each in result["changed"]:
+        subject = each.get("subject") or ""
+        show(
+            one_line(
+                f"{each['seq']:>7} {each['at']} {each['was']:>5} -> {each['now']:<5} {each['principal']:<16} "
+                f"{each['method']:<18} {subject:<36} {each['rule']}"
+            ).rstrip()
+        )
+    show(
+        f"{len(result['changed'])} of {result['compared']} decisions would change; {result['unreadable']} depend on what the "
+        f"ledger does not keep ({result['records']} records)"
+    )
+    return 0
+
+
+def _read_policy(path: str) -> str:
+    from bascule.admin.machine.policy_file import PolicyFile
+
+    file = PolicyFile(os.path.dirname(path))
+    file.path = path
+    text = file.read()
+    if text is None:
+        raise InvalidRequest(f"there is no {path}", hint="name the file: bascule policy test FILE, bascule policy replay FILE")
+    return text
+
+
 def run_accept(args: argparse.Namespace) -> int:
     from bascule.kernel.policy.text import text_digest
 
@@ -124,17 +166,13 @@ def _changes(old: str, new: str) -> str:
 
 
 def run_test(args: argparse.Namespace) -> int:
-    from bascule.admin.machine.policy_file import POLICY_FILE, PolicyFile
+    from bascule.admin.machine.policy_file import POLICY_FILE
     from bascule.bridge_list import presets_of, rows_of
     from bascule.kernel.policy.rules import BadPolicy
     from bascule.kernel.policy.text import parse_policy, text_digest
 
     path = args.file or os.path.join(paths.config_dir(), POLICY_FILE)
-    file = PolicyFile(os.path.dirname(path))
-    file.path = path
-    text = file.read()
-    if text is None:
-        raise InvalidRequest(f"there is no {path}", hint="name the file: bascule policy test FILE")
+    text = _read_policy(path)
     effects = {row.name: row.effect for row in rows_of()}
     try:
         rules = parse_policy(text, effects, effects, presets_of())

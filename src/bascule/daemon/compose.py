@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal
 
 from bascule import __version__
+from bascule.admin.denying import deny_by_notification
 from bascule.admin.machine.announce import Announcer
 from bascule.admin.machine.policy_file import PolicyFile
 from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, DaemonFact
@@ -16,14 +17,16 @@ from bascule.daemon.config import DaemonSettings
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.opening import ledger_problem
-from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, TOKENS
+from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, CONSOLE_IS_OPEN, SIDE_APP, STATE_DIR, TOKENS
 from bascule.daemon.quota import CallQuota
+from bascule.daemon.sampling import Sampler
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.declared import Declared
+from bascule.kernel.event_ring import Fact, Kind
 from bascule.kernel.faults import internal
 from bascule.kernel.identity.principals import WrongToken, identify
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
@@ -31,11 +34,15 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
-from bascule.kernel.ports import PRESENCES
+from bascule.kernel.ports import COUNT_MAIL, ON_QUESTION, PRESENCES
 from bascule.kernel.route import Route
+from bascule.kernel.rows import Shape
 from bascule.kernel.settings import Config
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.picture_files import PictureFiles
+from bascule.surfaces.console.admission import ConsoleAdmission
+from bascule.surfaces.console.app import ConsoleApp
+from bascule.surfaces.console.static import StaticFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
 from bascule.surfaces.http.admission import Admission, SpaceAdmission, loopback_hosts
 from bascule.surfaces.http.app import App
@@ -119,12 +126,11 @@ class Daemon(Composition):
                 CONNECTIONS.provided_by(self.connections),
                 ANCHORS.provided_by(self.anchors),
                 SIDE_APP.provided_by(self._side_app),
+                CONSOLE_IS_OPEN.provided_by(self.console_is_open),
             ],
         )
         presences = self.connections.presences = self.ports.need(PRESENCES)
-        self._announcer = Announcer(log=log) if settings.announce == "on" else None
-        if self._announcer is not None:
-            self.desk.on_news.append(self._announcer)
+        self._announcer = self._make_announcer() if settings.announce == "on" else None
         self.journal.on_fault = self._note_fault
         self.rows = methods_of(bridges)
         self.routes = routes_of(bridges)
@@ -132,7 +138,7 @@ class Daemon(Composition):
             {row.name: row.params for row in self.rows} | {"mcp.request": McpRequest}
         )
         toolsets = toolsets_of(bridges)
-        self.link_sessions = LinkSessions(self.gate, log, toolsets)
+        self.link_sessions = LinkSessions(self.gate, log, toolsets, console=self.console_address)
         self.mcp = Mount(
             self.gate,
             log,
@@ -140,6 +146,7 @@ class Daemon(Composition):
             tools=chosen(toolsets, settings.mcp_toolsets),
             trust=settings.mcp_trust_label,
             on_left=presences.left,
+            console=self.console_address,
         )
         self._link_throttle = WrongTokenThrottle()
         for gauge in (gauge for bridge in self.bridges.values() for gauge in bridge.gauges):
@@ -147,7 +154,30 @@ class Daemon(Composition):
         self.metrics.gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
         self.metrics.gauge("bascule_store_bytes", "Size of the database on disk.", store.size_bytes)
         self.metrics.gauge("bascule_store_fault", "1 while the store cannot be written.", self._has_fault)
+        self.metrics.waiting = frozenset(row.name for row in self.rows if row.shape is not Shape.REPLY)
+        self.sampler = Sampler(
+            self.metrics,
+            self.history,
+            store=store,
+            mail=self.ports.need(COUNT_MAIL),
+            approvals_pending=lambda: len(self.desk.pending()),
+        )
         self._record_start(hash_token(digest_key))
+
+    def _make_announcer(self) -> Announcer:
+        deny = partial(deny_by_notification, self.desk, self.journal)
+        announcer = Announcer(log=self.log, console=self.console_address, deny=deny)
+        self.desk.on_news.append(announcer)
+        self.ports.need(ON_QUESTION).append(announcer.asked)
+        return announcer
+
+    def console_is_open(self) -> bool:
+        """Whether somebody has a session there."""
+        return bool(self.sessions.all())
+
+    def console_address(self) -> str | None:
+        """Where the person's console is, if this daemon serves one."""
+        return self.doors.get("console")
 
     # -- doors --
 
@@ -189,8 +219,29 @@ class Daemon(Composition):
             on_status=self.metrics.request,
             on_fault=partial(internal, self.log),
             as_owner=PLAIN_METHODS if self.settings.auth == "off" and door == "tcp" else frozenset(),
-            forms={name: Form(*form) for each in self.bridges.values() for name, form in each.http_forms.items()},
+            forms=self._forms(),
         )
+
+    def console_app(self) -> ConsoleApp:
+        admission = ConsoleAdmission(
+            self.sessions,
+            origins=self.sessions.origins,
+            clock=self.clock,
+            on_wrong_token=lambda: self._note_wrong_token("console"),
+        )
+        return ConsoleApp(
+            admission,
+            tuple(route for row in self.rows for route in row.routes),
+            self.gate,
+            self.turns,
+            files=StaticFiles(),
+            on_status=self.metrics.request,
+            on_fault=partial(internal, self.log),
+            forms=self._forms(),
+        )
+
+    def _forms(self) -> dict[str, Form]:
+        return {name: Form(*form) for each in self.bridges.values() for name, form in each.http_forms.items()}
 
     def _side_app(self, admission: SpaceAdmission, served: frozenset[str], what: str) -> App:
         return App(
@@ -237,6 +288,8 @@ class Daemon(Composition):
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
         await self.link_sessions.close()
         await super().close()
+        if self._announcer is not None:
+            await self._announcer.close()
         self.refusals.flush()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, DaemonFact("yes", self.clock.wall_ms()))
@@ -310,8 +363,10 @@ class Daemon(Composition):
     def _note_fault(self, fault: str | None) -> None:
         if fault is None:
             self.log("store_recovered", level="warning")
+            self.events.publish(Fact(kind=Kind.DAEMON, event="store_recovered"))
         else:
             self.log("store_failed", level="error", error=fault)
+            self.events.publish(Fact(kind=Kind.DAEMON, event="store_failed"))
 
     def _note_wrong_token(self, door: str) -> None:
         self.log("wrong_token", level="warning", door=door)

@@ -3,35 +3,44 @@
 What a daemon and a test's house have in common: both pass a list of bridges, and the implementations of what they need.
 """
 
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 from bascule import __version__
-from bascule.admin.ports import PolicySource
-from bascule.admin.protocol import StatusResult
+from bascule.admin.history import MetricsHistory
+from bascule.admin.ports import Everything, PolicySource
+from bascule.admin.protocol import StatusResult, StoppedView
 from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
+from bascule.daemon.metrics import BUCKETS
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.text import one_line
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, KernelServices, Port, Ports, Provided
-from bascule.kernel.call import DAEMON, Principal
+from bascule.kernel.call import DAEMON, LOCAL, PERSON, Principal
 from bascule.kernel.call_log import CallLog, Observe
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
+from bascule.kernel.consent.records import Approval
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects
+from bascule.kernel.event_ring import EventRing, Fact, Kind
 from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate, Quota
+from bascule.kernel.identity.proofs import Proofs
+from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.ledger import SEGMENT_RECORDS, Anchor
 from bascule.kernel.policy.engine import Policy
-from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
+from bascule.kernel.ports import COUNT_MAIL, PARTIES, PROOFS, SEEN, SESSIONS
 from bascule.kernel.refusals import Refusals
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Shape
@@ -45,6 +54,9 @@ FACTS: Port[Table[DaemonFact]] = Port("facts")
 RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
 STATUS: Port[StatusSource] = Port("status")
+DAEMON_ID: Port[str] = Port("daemon id")
+HISTORY: Port[MetricsHistory] = Port("metrics history")
+EVERYTHING: Port[Everything] = Port("everything")
 
 
 class Composition:
@@ -83,11 +95,17 @@ class Composition:
         self.state_dir = state_dir
         # What `daemon.status` says.
         self.doors: dict[str, str] = {}
+        # Why there is no console where one was wanted.
+        self.console_problem: str | None = None
         self.ledger_problem: str | None = None
         self.started_at = clock.wall_ms()
         self._started = clock.monotonic()
+        self.sessions = Sessions(clock)
+        self.proofs = Proofs(clock, key, _daemon_id(key))
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
+        self.history = MetricsHistory(clock, BUCKETS)
+        self.events = EventRing(clock)
         self.facts: Table[DaemonFact] = Table("house", DaemonFact)
         self.facts.rows.update(store.load("house", DaemonFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
@@ -102,6 +120,7 @@ class Composition:
             limits=consent_limits,
             pictures=pictures,
         )
+        self.desk.on_news.append(self._publish_approval)
         self.effects = Effects(store=store, journal=self.journal, clock=clock, desk=self.desk)
         rows = (*rows_of(declared), *(each.row for each in methods))
         self.rulebook = Rulebook(
@@ -123,6 +142,7 @@ class Composition:
             refusals=self.refusals,
             quota=quota,
             call_log=CallLog(log, observe),
+            proofs=self.proofs,
         )
         kernel = KernelServices(
             store=store,
@@ -132,10 +152,12 @@ class Composition:
             log=log,
             desk=self.desk,
             gate=self.gate,
+            events=self.events,
             config=config,
             key=key,
             forget_agent=self._forget_agent,
         )
+        self.bridges: dict[str, Bridge] = {}
         self.ports = Ports(provided)
         self.ports.add(
             [
@@ -143,9 +165,13 @@ class Composition:
                 RULEBOOK.provided_by(self.rulebook),
                 COLLECT_ALL.provided_by(self.collect),
                 STATUS.provided_by(self._status),
+                SESSIONS.provided_by(self.sessions),
+                PROOFS.provided_by(self.proofs),
+                DAEMON_ID.provided_by(_daemon_id(key)),
+                HISTORY.provided_by(self.history),
+                EVERYTHING.provided_by(AllBridges(self.bridges)),
             ]
         )
-        self.bridges: dict[str, Bridge] = {}
         for each in declared:
             bridge = ((make or {}).get(each.name) or each.make)(kernel, self.ports)
             self.bridges[each.name] = bridge
@@ -176,6 +202,7 @@ class Composition:
 
     def recover(self) -> list[BegunRow]:
         """What had begun when the last life ended; each bridge goes on from there."""
+        self.events.publish(Fact(kind=Kind.DAEMON, event="started"))
         unknown = self.effects.recover([each.on_unknown for each in self.bridges.values() if each.on_unknown])
         for bridge in self.bridges.values():
             if bridge.recover is not None:
@@ -191,6 +218,8 @@ class Composition:
     def end(self) -> None:
         """Every call that waits is answered before the doors close."""
         self.desk.end()
+        self.events.publish(Fact(kind=Kind.DAEMON, event="stopping"))
+        self.events.end()
         for bridge in self.bridges.values():
             if bridge.end is not None:
                 bridge.end()
@@ -231,8 +260,18 @@ class Composition:
             ledger_records=self.journal.chain.seq,
             ledger_head=self.journal.chain.head.hex(),
             ledger_problem=self.ledger_problem,
+            console_problem=self.console_problem,
             principal=principal,
+            stopped=self._stopped(principal),
         )
+
+    def _stopped(self, principal: Principal) -> StoppedView | None:
+        halt = self.gate.halt
+        if halt is None:
+            return None
+        # Words of the user, for the user.
+        reason = halt.reason if principal in (LOCAL, PERSON) else None
+        return StoppedView(at=rfc3339(halt.at), by=halt.by, reason=reason)
 
     def _sweep(self, _now: float) -> None:
         self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)
@@ -256,3 +295,50 @@ class Composition:
 
     def _change_policy(self, policy: Policy) -> None:
         self.gate.policy = policy
+        self.events.publish(Fact(kind=Kind.DAEMON, event="policy", text=one_line(policy.name)))
+
+    def _publish_approval(self, approval: Approval) -> None:
+        asked, state = approval.question, approval.state
+        self.events.publish(
+            Fact(
+                kind=Kind.APPROVAL,
+                event="asked" if state is ApprovalState.PENDING else state.value,
+                id=approval.approval_id,
+                principal=asked.principal,
+                status=state.value,
+                # Made visible when the question was.
+                text=asked.summary,
+            )
+        )
+
+
+class AllBridges:
+    """For what concerns every bridge at once."""
+
+    def __init__(self, bridges: Mapping[str, Bridge]) -> None:
+        # Filled as they are made.
+        self._bridges = bridges
+
+    def stop(self, tx: Transaction) -> Mapping[str, Awaitable[str]]:
+        endings: dict[str, Awaitable[str]] = {}
+        for name, each in self._bridges.items():
+            if each.stop is not None:
+                try:
+                    endings[name] = each.stop(tx)
+                except Exception as error:  # noqa: BLE001 - the others are stopped all the same, and it is reported
+                    endings[name] = _raise(error)
+        return endings
+
+    def resume(self, tx: Transaction) -> None:
+        for each in self._bridges.values():
+            if each.resume is not None:
+                each.resume(tx)
+
+
+async def _raise(error: Exception) -> str:
+    raise error
+
+
+def _daemon_id(key: bytes) -> str:
+    """The same in every life of one state directory, another one elsewhere; it says nothing of the key."""
+    return "dmn_" + hashlib.sha256(b"bascule daemon id\0" + key).hexdigest()[:20]

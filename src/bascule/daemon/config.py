@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_origin
 from msgspec import Meta, structs
 
 from bascule.bridge_list import BRIDGES
+from bascule.daemon.console_port import extra_origins, wanted_port
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.kernel.consent.limits import MCP_SLICE_SECONDS, ConsentLimits
@@ -36,6 +37,12 @@ class DaemonSettings(Settings, frozen=True, kw_only=True):
 
     # TCP port on 127.0.0.1; 0 turns TCP off (the unix sockets stay).
     port: Annotated[int, Meta(ge=0, le=65_535)] = DEFAULT_PORT
+    # Port of the web console on localhost, 127.0.0.1 and ::1 alike; "off" for none, 0 for any that is free. Unless set, it is
+    # 5051 for the daemon of your own state directory, and off for every other.
+    console_port: int | str | None = None
+    # More origins at which a browser may find the console, with commas: `ssh -L 6051:localhost:5051` makes it
+    # http://localhost:6051.
+    console_origins: str | None = None
     # How much survives: fsync (power loss), relaxed (a crash of Bascule), memory (nothing).
     durability: Literal["fsync", "relaxed", "memory"] = "fsync"
     # off: TCP needs no token, and plain curl works as in the broker spec; Host and Origin stay checked.
@@ -154,6 +161,8 @@ def _check(own: DaemonSettings, bridges: Iterable[Declared]) -> None:
         raise BadConfig(f"mcp_toolsets: {error.message}", hint="name some of them, with commas") from error
     if (own.tls_cert is None) != (own.tls_key is None):
         raise BadConfig("tls_cert and tls_key belong together", hint="set both, or neither")
+    wanted_port(own.console_port, "")
+    extra_origins(own.console_origins)
 
 
 def _owners(kinds: Iterable[type[Settings]]) -> dict[str, type[Settings]]:

@@ -20,6 +20,7 @@ from bascule.bridge_list import BRIDGES, tables_of
 from bascule.daemon import ground
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import DaemonSettings
+from bascule.daemon.console_port import ConsolePort, PortHeld, bind_console, extra_origins, wanted_port
 from bascule.daemon.descriptors import claim_files, port_share, room_for_connections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
@@ -29,6 +30,8 @@ from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, St
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.kernel.settings import Config
+from bascule.local_client.peers import is_our_end
+from bascule.surfaces.console.door import ConsoleDoor
 from bascule.surfaces.http.server import ConnectionLimit, HttpDoor
 from gabp import codec
 
@@ -181,6 +184,7 @@ async def _live(
     # Bind before the store is opened: a taken port must not leave a start record behind.
     own = config.of(DaemonSettings)
     tcp = bind_tcp(own.port, optional=tcp_optional, log=log)
+    console, console_problem = _console(own, state_dir, log)
     link, http = (bind_unix(path(state_dir)) for path in (paths.link_socket, paths.http_socket))
     store = open_store(own.durability, state_dir, log, tables_of(bridges))
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
@@ -198,6 +202,9 @@ async def _live(
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), tls=tls))
         scheme = "https" if own.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
+    daemon.console_problem = console_problem
+    if console is not None:
+        doors += _console_doors(daemon, console, extra_origins(own.console_origins), room)
     # A client that finds the addresses can connect, and waits for a moment; one that is given one and served must
     # find out that it is its own daemon's.
     for sock in filter(None, (http, tcp)):
@@ -228,6 +235,35 @@ async def _live(
     await link_server.wait_closed()
     await daemon.close()
     _remove_sockets(state_dir)
+
+
+def _console(own: DaemonSettings, state_dir: str, log: DaemonLog) -> tuple[ConsolePort | None, str | None]:
+    """The console's port, and why there is none though one was wanted. The daemon goes on without it."""
+    port = wanted_port(own.console_port, state_dir)
+    if port is None:
+        return None, None
+    try:
+        console = bind_console(port)
+    except PortHeld as error:
+        log("no_console", level="error", port=port, error=error.message, hint=error.hint)
+        return None, error.message
+    if len(console.sockets) == 1:
+        log("console_without_ipv6", port=console.port, why="this machine has no ::1")
+    return console, None
+
+
+def _console_doors(
+    daemon: Daemon, console: ConsolePort, extra: tuple[str, ...], room: ConnectionLimit
+) -> list[ConsoleDoor]:
+    daemon.sessions.origins = (console.origin, *extra)
+    app = daemon.console_app()
+    doors = [
+        ConsoleDoor(app, sock, room=room, peer_check=is_our_end)
+        for sock in console.sockets
+    ]
+    daemon.sessions.on_end += [door.end_session for door in doors]
+    daemon.doors["console"] = console.origin
+    return doors
 
 
 def _remove_sockets(state_dir: str) -> None:
@@ -274,7 +310,7 @@ async def _probe_lag(daemon: Daemon) -> None:
             pause = LAG_PROBE_SECONDS if used - before > IDLE_CPU_SECONDS else IDLE_LAG_PROBE_SECONDS
             began = daemon.clock.monotonic()
             await asyncio.sleep(pause)
-            daemon.metrics.lag(max(0.0, daemon.clock.monotonic() - began - pause))
+            daemon.sampler.look(max(0.0, daemon.clock.monotonic() - began - pause))
 
 
 class _Timer:

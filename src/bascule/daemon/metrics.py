@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 # From "in memory" through "one fsync" to "something is wrong".
-_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class Metrics:
@@ -13,6 +13,8 @@ class Metrics:
         self._times: dict[str, list[float]] = {}
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
         self._requests: dict[int, int] = {}
+        # Methods whose time is that of whatever they wait for, and says nothing about the daemon.
+        self.waiting: frozenset[str] = frozenset()
         self.loop_lag_s = 0.0
         self.loop_lag_max_s = 0.0
 
@@ -22,13 +24,13 @@ class Metrics:
             times = self._times[method]
         except KeyError:
             times = self._first(method, outcome)
-        times[bisect_left(_BUCKETS, seconds)] += 1
+        times[bisect_left(BUCKETS, seconds)] += 1
         times[-1] += seconds
 
     def _first(self, method: str, outcome: str) -> list[float]:
         self._calls[method, outcome] = 1
         # One cell per bucket, one above the last, then the sum.
-        return self._times.setdefault(method, [0.0] * (len(_BUCKETS) + 2))
+        return self._times.setdefault(method, [0.0] * (len(BUCKETS) + 2))
 
     def request(self, status: int) -> None:
         self._requests[status] = self._requests.get(status, 0) + 1
@@ -39,6 +41,12 @@ class Metrics:
     def lag(self, seconds: float) -> None:
         self.loop_lag_s = seconds
         self.loop_lag_max_s = max(self.loop_lag_max_s, seconds)
+
+    def totals(self) -> tuple[int, tuple[float, ...]]:
+        """All calls, and of those that do not wait how many there are per bucket, with one above the last."""
+        times = [seen for method, seen in self._times.items() if method not in self.waiting]
+        counts = tuple(map(sum, zip(*times, strict=True)))[:-1] if times else (0.0,) * (len(BUCKETS) + 1)
+        return sum(self._calls.values()), counts
 
     def text(self) -> str:
         lines = [
@@ -53,7 +61,7 @@ class Metrics:
         ]
         for method, times in sorted(self._times.items()):
             total = 0.0
-            for bound, seen in zip((*_BUCKETS, "+Inf"), times, strict=False):
+            for bound, seen in zip((*BUCKETS, "+Inf"), times, strict=False):
                 total += seen
                 lines.append(f'bascule_call_seconds_bucket{{method="{method}",le="{bound}"}} {total:.0f}')
             lines.append(f'bascule_call_seconds_sum{{method="{method}"}} {times[-1]:.6f}')

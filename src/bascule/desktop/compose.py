@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from functools import partial
 
-from bascule.daemon.ports import CONFIG_DIR, STATE_DIR
+from bascule.daemon.ports import CONFIG_DIR, CONSOLE_IS_OPEN, STATE_DIR
 from bascule.desktop.apps import Apps
+from bascule.desktop.evidence import EvidenceShelf
 from bascule.desktop.hosting import Hosting
 from bascule.desktop.judging import Judging
+from bascule.desktop.machine.evidence_files import EvidenceFiles
 from bascule.desktop.machine.launcher import HostLauncher, program_of
 from bascule.desktop.machine.workspaces import EvidencePlaces
-from bascule.desktop.ports import Launcher, Programs, Workspaces
+from bascule.desktop.news import DesktopNews
+from bascule.desktop.ports import EvidenceReader, Launcher, Programs, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.desktop.settings import DesktopSettings
 from bascule.desktop.switch import Switch
@@ -27,11 +30,21 @@ def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
     settings, state_dir = kernel.config.of(DesktopSettings), ports.need(STATE_DIR)
     private = (state_dir, ports.need(CONFIG_DIR))
     own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
-    return compose(kernel, HostLauncher(own.root, own.own, keep_out=settings.kept_out()), own, program_of).bridge()
+    launcher = HostLauncher(own.root, own.own, keep_out=settings.kept_out())
+    reader = EvidenceFiles(own.root, own.own)
+    return compose(kernel, launcher, own, program_of, reader, ports.need(CONSOLE_IS_OPEN)).bridge()
 
 
-def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, programs: Programs) -> DesktopBridge:
-    switch = Switch(kernel.store, kernel.clock)
+def compose(
+    kernel: KernelServices,
+    launcher: Launcher,
+    workspaces: Workspaces,
+    programs: Programs,
+    reader: EvidenceReader,
+    console_is_open: Callable[[], bool] = lambda: False,
+) -> DesktopBridge:
+    news = DesktopNews(kernel.events)
+    switch = Switch(kernel.store, kernel.clock, news)
     apps = Apps(kernel.store, kernel.clock)
 
     def hosting(tasks: Tasks, on_stopped: Callable[[], None]) -> Hosting:
@@ -43,15 +56,18 @@ def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, 
             delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
             on_stopped=on_stopped,
             is_stopped=lambda: switch.stopped,
+            news=news,
         )
 
     return DesktopBridge(
         switch=switch,
         apps=apps,
-        judging=Judging(kernel.gate, apps),
+        judging=Judging(kernel.gate, apps, console_is_open),
         hosting=hosting,
         workspaces=workspaces,
         program_of=programs,
+        evidence=EvidenceShelf(kernel.store, kernel.clock, reader),
+        news=news,
         journal=kernel.journal,
         clock=kernel.clock,
         log=kernel.log,

@@ -12,6 +12,7 @@ import msgspec
 
 from bascule.desktop import previews
 from bascule.desktop.apps import App, Apps, Doing, Seen
+from bascule.desktop.browsers import is_browser
 from bascule.desktop.chords import reach_beyond
 from bascule.desktop.errors import DesktopError
 from bascule.desktop.extensions import ResolveResult, WindowInfo
@@ -20,6 +21,7 @@ from bascule.desktop.refusals import add_confirm_required, with_desktop_error
 from bascule.desktop.rows import METHODS
 from bascule.desktop.terminals import is_terminal
 from bascule.kernel.call import Call, Principal
+from bascule.kernel.consent.blocks import Preview
 from bascule.kernel.gate import Gate
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.rules import Rule
@@ -32,11 +34,9 @@ EVERY_APP: Final = "*"
 MAX_APP_CHARS: Final = 128
 _ROWS: Final[Mapping[str, Row]] = {row.name: row for row in METHODS}
 _TERMINAL_NOTE: Final = (
-    "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it.",
-    "",
+    "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it."
 )
-
-_BEYOND_NOTE: Final = ("These keys are for the desktop itself, whatever app is in front.", "")
+_BEYOND_NOTE: Final = "These keys are for the desktop itself, whatever app is in front."
 
 
 class DesktopFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +71,10 @@ Again = Callable[[], Awaitable[Resolution]]
 
 
 class Judging:
-    def __init__(self, gate: Gate, apps: Apps) -> None:
+    def __init__(self, gate: Gate, apps: Apps, console_is_open: Callable[[], bool] = lambda: False) -> None:
         self._gate = gate
         self._apps = apps
+        self._console_is_open = console_is_open
 
     def about_window(
         self, call: Call, found: ResolveResult, *, illustrate: Again | None = None, renew: Again | None = None
@@ -161,7 +162,7 @@ class Judging:
         call: Call,
         target: JudgedTarget,
         bound: dict[str, Any],
-        shown: Callable[[], tuple[str, str]],
+        shown: Callable[[], tuple[str, Preview]],
         *,
         picture: bytes | None = None,
         illustrate: Again | None = None,
@@ -173,7 +174,7 @@ class Judging:
             bound=bound,
             resolved=target,
             subject=about.app[:MAX_APP_CHARS],
-            offers=_offers(call.principal, _ROWS[call.method], about),
+            offers=self._offers(call, about),
             picture=picture,
             illustrate=illustrate,
             renew=renew,
@@ -186,9 +187,16 @@ class Judging:
 
         return msgspec.structs.replace(resolution, describe=describe)
 
+    def _offers(self, call: Call, about: DesktopFacts) -> tuple[Rule, ...]:
+        acts = doing_of(call.method) == "act"
+        if acts and self._console_is_open() and is_browser(about.app, about.program):
+            # The person consents in a tab of a browser: nothing acts there for minutes unasked.
+            return ()
+        return _offers(call.principal, _ROWS[call.method], about)
+
 
 def _notes(about: DesktopFacts) -> tuple[str, ...]:
-    return (*(_TERMINAL_NOTE if about.terminal else ()), *(_BEYOND_NOTE if about.beyond else ()))
+    return (*((_TERMINAL_NOTE,) if about.terminal else ()), *((_BEYOND_NOTE,) if about.beyond else ()))
 
 
 def doing_of(method: str) -> Doing:

@@ -11,6 +11,8 @@ from bascule.desktop import extensions as m
 from bascule.desktop import protocol as d
 from bascule.desktop.extensions import ResolveResult
 from bascule.desktop.protocol import FoundElement
+from bascule.kernel.consent import blocks
+from bascule.kernel.consent.blocks import Block
 
 # Longer than any title bar shows; what a window is called is not what is asked about.
 MAX_TITLE_CHARS: Final = 300
@@ -32,7 +34,7 @@ def summary(method: str, params: Any, app: str, element: FoundElement | None) ->
     return f"{act}{what}{where} in {_line(app)}"
 
 
-def preview(method: str, params: Any, found: ResolveResult, notes: tuple[str, ...]) -> str:
+def preview(method: str, params: Any, found: ResolveResult, notes: tuple[str, ...]) -> tuple[Block, ...]:
     lines = [
         *_row("app", f"{_line(found.bundle_id)} (pid {found.pid})"),
         *_row("program", _line(found.program or "not known")),
@@ -45,38 +47,46 @@ def preview(method: str, params: Any, found: ResolveResult, notes: tuple[str, ..
     if found.to is not None:
         lines += _row("to", _element(found.to))
     lines += _row("does", method)
+    exact: list[Block] = []
     for type_, details in _DETAILS:
         if isinstance(params, type_):
-            lines += details(params)
-    return "\n".join([*notes, *lines])
+            more = details(params)
+            if isinstance(more, Block):
+                exact.append(more)
+            else:
+                lines += more
+    first = (blocks.text("\n".join(notes)),) if notes else ()
+    return (*first, blocks.facts(*lines), *exact)
 
 
-def everywhere(method: str, condition: str) -> str:
-    return "\n".join([*_row("app", "every app: the titles of all windows"), *_row("does", f"{method} {condition}")])
+def everywhere(method: str, condition: str) -> tuple[Block, ...]:
+    rows = (*_row("app", "every app: the titles of all windows"), *_row("does", f"{method} {condition}"))
+    return (blocks.facts(*rows),)
 
 
-def exactly(text: str) -> list[str]:
+def exactly(title: str, text: str) -> Block:
     """Every character, blanks at the ends of lines too; ⏎ is a line break that is typed."""
     lines = text.split("\n")
-    return [f'  | "{line}"{_BREAK if number < len(lines) else ""}' for number, line in enumerate(lines, 1)]
+    shown = (f'| "{line}"{_BREAK if number < len(lines) else ""}' for number, line in enumerate(lines, 1))
+    return blocks.text("\n".join(shown), title)
 
 
-def _typed(params: d.TypeTextCall) -> list[str]:
+def _typed(params: d.TypeTextCall) -> Block:
     replaces = ", replacing what is there" if params.options.clear_before else ""
-    return [*_row("text", f"{len(params.text)} characters{replaces}:"), *exactly(params.text)]
+    return exactly(f"text, {len(params.text)} characters{replaces}", params.text)
 
 
-def _keys(params: d.HotkeyCall) -> list[str]:
-    return _row("keys", " + ".join(map(_line, params.keys)))
+def _keys(params: d.HotkeyCall) -> Block:
+    return blocks.keys(*map(_line, params.keys))
 
 
 def _scroll(params: m.ScrollCall) -> list[str]:
     return _row("by", f"{params.steps} steps {params.direction}")
 
 
-def _value(params: m.SetValueCall) -> list[str]:
+def _value(params: m.SetValueCall) -> list[str] | Block:
     if isinstance(params.value, str):
-        return [*_row("value", f"{len(params.value)} characters:"), *exactly(params.value)]
+        return exactly(f"value, {len(params.value)} characters", params.value)
     return _row("value", str(params.value))
 
 
@@ -100,7 +110,7 @@ def _observe(params: d.ObserveCall) -> list[str]:
     return _row("sees", " and ".join(parts) or "which window it is")
 
 
-_DETAILS: Final[tuple[tuple[type, Callable[[Any], list[str]]], ...]] = (
+_DETAILS: Final[tuple[tuple[type, Callable[[Any], list[str] | Block]], ...]] = (
     (d.TypeTextCall, _typed),
     (d.HotkeyCall, _keys),
     (m.ScrollCall, _scroll),

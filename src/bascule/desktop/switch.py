@@ -1,10 +1,12 @@
 """Whether agents may use the desktop at all, and whether somebody has stopped everything. Both outlive the daemon."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from bascule.desktop.news import DesktopNews
 from bascule.desktop.refusals import not_enabled, stopped
 from bascule.foundation.clock import Clock
 from bascule.kernel.journal import Table, Transaction
@@ -12,6 +14,8 @@ from bascule.kernel.journal_ports import JournalStore
 
 _ENABLED: Final = "enabled"
 _STOPPED: Final = "stopped"
+# In place of a principal: the whole daemon was stopped.
+EVERYTHING: Final = "everything"
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -23,8 +27,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class Switch:
-    def __init__(self, store: JournalStore, clock: Clock) -> None:
+    def __init__(self, store: JournalStore, clock: Clock, news: DesktopNews) -> None:
         self._clock = clock
+        self._news = news
         self.table: Table[Position] = Table("desktop", Position)
         self.table.rows.update(store.load("desktop", Position))
         # Beside the table: a stop that a full disk does not take counts for as long as we live.
@@ -53,13 +58,29 @@ class Switch:
 
     def enable(self, tx: Transaction, by: str, environment: dict[str, str]) -> None:
         tx.put(self.table, _ENABLED, Position(by=by, at=self._clock.wall_ms(), environment=environment))
+        tx.after.append(partial(self._news.switched, "enabled", by))
 
     def disable(self, tx: Transaction) -> None:
         tx.put(self.table, _ENABLED, None)
+        tx.after.append(partial(self._news.switched, "disabled"))
 
     def stop(self, tx: Transaction, by: str) -> None:
         self._pulled = True
         tx.put(self.table, _STOPPED, Position(by=by, at=self._clock.wall_ms()))
+        # At once, as the stop itself: it waits for no disk.
+        self._news.switched("stopped", by)
+
+    def stop_with_everything(self, tx: Transaction) -> None:
+        """Unless it is stopped already: then it stays so when everything else goes on."""
+        if not self.stopped:
+            self.stop(tx, EVERYTHING)
+
+    def resume_with_everything(self, tx: Transaction) -> bool:
+        position = self.table.rows.get(_STOPPED)
+        if position is None or position.by != EVERYTHING:
+            return False
+        self.resume(tx)
+        return True
 
     def resume(self, tx: Transaction) -> None:
         """In force once it is on disk."""
@@ -68,3 +89,4 @@ class Switch:
 
     def _release(self) -> None:
         self._pulled = False
+        self._news.switched("resumed")

@@ -7,6 +7,8 @@ The helpers load this at their start, so it imports nothing.
 
 # The TCP port unless a setting says otherwise, as the broker spec's examples have it.
 DEFAULT_PORT = 5050
+# Of the web console, on localhost.
+DEFAULT_CONSOLE_PORT = 5051
 
 # Raised when a frame, a method's shape or a meaning changes so that old peers would misread it. The daemon refuses
 # another number and says what to do.

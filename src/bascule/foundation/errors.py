@@ -60,6 +60,13 @@ class Forbidden(BasculeError):
     status = 403
 
 
+class ProofRequired(Forbidden):
+    """A person at the console must show more for this: `details.grade` says what, signed_in or fresh."""
+
+    code = "proof_required"
+    status = 403
+
+
 class PolicyDenied(BasculeError):
     """A rule of the policy in force denies it."""
 
@@ -138,6 +145,14 @@ class PeerFailed(BasculeError):
     status = 502
 
 
+class Stopped(BasculeError):
+    """Somebody stopped everything; it begins again when a person resumes. Trying again does not help."""
+
+    code = "stopped"
+    # Not 503: clients take that for a restart, and try again.
+    status = 423
+
+
 class Unavailable(BasculeError):
     """The daemon is stopping or not ready yet."""
 
@@ -163,6 +178,7 @@ ALL_ERRORS: tuple[type[BasculeError], ...] = (
     InvalidRequest,
     Unauthenticated,
     Forbidden,
+    ProofRequired,
     PolicyDenied,
     ApprovalRequired,
     NotFound,
@@ -172,6 +188,7 @@ ALL_ERRORS: tuple[type[BasculeError], ...] = (
     UnsupportedMediaType,
     Misdirected,
     VersionMismatch,
+    Stopped,
     Overloaded,
     PeerFailed,
     Unavailable,

@@ -16,6 +16,8 @@ from bascule.game.game import Game
 from bascule.game.pins import Pinned, Pins
 from bascule.game.protocol import CallToolParams, GameParams, SetStateParams
 from bascule.kernel.call import PERSON, Call
+from bascule.kernel.consent import blocks
+from bascule.kernel.consent.blocks import Block, Preview
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.rules import Rule
 from bascule.kernel.resolution import Resolution
@@ -96,14 +98,17 @@ class Judging:
             pin=self._pins.compare(found.pinned_as, SET_STATE, _SET_STATE_HASH),
             own=_is_own(call, found),
         )
-        player = "" if params.player_id is None else f"\nof the player: {params.player_id}"
+        player = () if params.player_id is None else (f"of the player: {params.player_id}",)
         return _resolution(
             call,
             params,
             about,
             lambda: (
                 f"{found.id}: set state {_one_line(params.updates)}",
-                f"{_title(found)}\nchanges its state:\n{_indented(params.updates)}{player}",
+                (
+                    blocks.facts(_title(found), *player),
+                    blocks.text(_indented(params.updates), "changes its state"),
+                ),
             ),
             bound={"tool": _SET_STATE_HASH, "attached": about.attached},
             target=JudgedTool(schema_hash=_SET_STATE_HASH),
@@ -119,7 +124,11 @@ class Judging:
             about,
             lambda: (
                 f"{call.method} {found.id}",
-                f"{_title(found)}\n{what} the game, which {owner} started; what is not saved in it is lost",
+                (
+                    blocks.facts(
+                        _title(found), f"{what} the game, which {owner} started; what is not saved in it is lost"
+                    ),
+                ),
             ),
             # Another launch is another game.
             bound={"launch": found.launches},
@@ -134,7 +143,7 @@ def _resolution(
     call: Call,
     params: Any,
     about: GameFacts,
-    shown: Callable[[], tuple[str, str]],
+    shown: Callable[[], tuple[str, Preview]],
     *,
     bound: dict[str, Any],
     target: JudgedTool | None = None,
@@ -198,26 +207,28 @@ def _title(found: Game) -> str:
 
 def _tool_preview(
     found: Game, known: KnownTool, about: GameFacts, arguments: dict[str, Any], trusted: dict[str, str]
-) -> str:
+) -> tuple[Block, ...]:
     tool = known.tool
-    lines = [_title(found), f"tool {tool.name}" + (" (destructive)" if about.destructive else "")]
     if about.pin == "changed":
-        lines.append("It is NOT what was allowed before: its description or schema has changed. It now says:")
+        says = "It is NOT what was allowed before: its description or schema has changed. It now says"
     elif about.pin == "new":
-        lines.append("It was not called before. It says of itself:")
+        says = "It was not called before. It says of itself"
     else:
-        lines.append("It says of itself:")
-    lines += [f"  {line}" for line in (tool.description or tool.title or "nothing").split("\n")]
-    lines += ["arguments:", _indented(arguments), f"schema {known.schema_hash[:16]}"]
+        says = "It says of itself"
+    shown = [
+        blocks.facts(_title(found), f"tool {tool.name}" + (" (destructive)" if about.destructive else "")),
+        blocks.text(tool.description or tool.title or "nothing", says),
+        blocks.text(_indented(arguments), "arguments"),
+        blocks.facts(f"schema {known.schema_hash[:16]}"),
+    ]
     if trusted:
-        lines.append(f"To trust this game allows these {len(trusted)} tools, and none that it calls destructive:")
-        lines += [f"  {name}" for name in sorted(trusted)]
-    return "\n".join(lines)
+        title = f"To trust this game allows these {len(trusted)} tools, and none that it calls destructive"
+        shown.append(blocks.facts(*sorted(trusted), title=title))
+    return tuple(shown)
 
 
 def _indented(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _one_line(value: Any) -> str:

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bascule.foundation.text import one_line, visible
+from bascule.foundation.text import one_line
+from bascule.kernel.consent.blocks import Preview, made_visible
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.offers import all_offers
 from bascule.kernel.consent.questions import SUMMARY_CHARS, default_preview, default_summary, params_and_digest
@@ -20,6 +21,7 @@ def question_of(passage: "Passage", verdict: Verdict, resolution: Resolution) ->
     call = passage.call
     name = call.method
     params_json, digest = params_and_digest(call.params, resolution.bound)
+    preview: Preview
     if resolution.summary is None:
         summary, preview = default_summary(name, params_json), default_preview(name, call.params)
     else:
@@ -34,7 +36,7 @@ def question_of(passage: "Passage", verdict: Verdict, resolution: Resolution) ->
         reason=verdict.reason,
         suggestion=verdict.suggestion,
         summary=one_line(summary, SUMMARY_CHARS),
-        preview=visible(preview, keep="\n"),
+        preview=made_visible(preview),
         run_id=passage.run_id,
         operation_id=passage.operation_id,
         offers=offers,

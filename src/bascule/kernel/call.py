@@ -1,5 +1,6 @@
 """A call: one request with its envelope gone."""
 
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NewType
 
@@ -10,6 +11,8 @@ Principal = NewType("Principal", str)
 LOCAL = Principal("local")
 PERSON = Principal("person")
 DAEMON = Principal("daemon")
+# A page at the console's own address that has shown nothing yet. It may pair and sign in, whatever the policy says.
+BROWSER = Principal("browser")
 
 _AGENT_PREFIX = "agent:"
 # Handles are asked for several times per call; those of as many agents as a busy daemon has are remembered.
@@ -35,18 +38,49 @@ def sender_name(principal: Principal) -> str:
     return agent_of(principal) or str(principal)
 
 
+class Grade(IntEnum):
+    """What a session of the console has shown: each grade may what those below it may."""
+
+    # Its six digits were compared on a terminal: worth what the local token is worth.
+    PAIRED = 1
+    # A passkey or the passphrase, once: the person looks, denies without words and stops things.
+    SIGNED_IN = 2
+    # A passkey or the passphrase for exactly this call. Nothing keeps it.
+    FRESH = 3
+
+    @property
+    def wire(self) -> str:
+        return self.name.lower()
+
+
+class ConsoleSession:
+    """The session of the console that one request came with. Made by the door, for this request alone."""
+
+    __slots__ = ("grade", "proof_id", "session_id", "spent")
+
+    def __init__(self, session_id: str, grade: Grade, proof_id: str | None = None) -> None:
+        self.session_id = session_id
+        self.grade = grade
+        # What the header `Bascule-Proof` names.
+        self.proof_id = proof_id
+        # The id of the proof that the gate spent for this call; the record of the call names it.
+        self.spent: str | None = None
+
+
 class Call(msgspec.Struct, frozen=True):
     """Who wants what. `principal` comes from the transport, never from a payload (invariant I3)."""
 
     principal: Principal
     method: str
     params: Any
-    # "link", "unix", "tcp", "space", "mcp", "run" or "daemon": where it came in, for the log.
+    # "link", "unix", "tcp", "space", "mcp", "console", "run" or "daemon": where it came in, for the log.
     door: str
     # With `--auth off`: this caller may act on any agent's behalf here; it is still shown as `local`.
     as_owner: bool = False
     # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
     connection: object | None = None
+    # The session of the console; None at every other door, and for a page that has shown nothing yet.
+    session: ConsoleSession | None = None
 
 
 _SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id", "game_id")

@@ -6,7 +6,7 @@
 
 The order is fixed: it is security, not middleware.
 
-1. `_admit` (quota, ownership, policy) is the only caller of quota and ownership, `_decide` of the policy.
+1. `_admit` (quota, stopped or not, ownership, proof, policy) alone calls the first four, `_decide` the policy.
 2. Which way a row goes is fixed when it is mounted.
 3. Every durable step is a named function, so that a failpoint can be set at its edges.
 
@@ -25,17 +25,20 @@ from typing import Any, Protocol
 import msgspec
 
 from bascule.foundation.deferred import Deferred, from_future
-from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
+from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Stopped, Unauthenticated
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.asking import question_of
-from bascule.kernel.call import Call, Principal, agent_principal, subject_of
+from bascule.kernel.at_console import check_at_console
+from bascule.kernel.call import BROWSER, Call, Principal, agent_principal, subject_of
 from bascule.kernel.call_log import CallLog
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of, timed_text
 from bascule.kernel.consent.records import Approval
 from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
+from bascule.kernel.halt import Halt
 from bascule.kernel.identity.ownership import Parties, Starter
+from bascule.kernel.identity.proofs import ProofBook
 from bascule.kernel.journal import AfterCommit, Journal, Reading, Transaction
 from bascule.kernel.mounted import Mounted, mounted
 from bascule.kernel.passage import Answer, Passage, resumed
@@ -74,6 +77,7 @@ class Gate:
         call_log: CallLog,
         desk: Desk,
         effects: Effects,
+        proofs: ProofBook | None = None,
     ) -> None:
         # The one in force: a person may accept another at any moment.
         self.policy = policy
@@ -84,9 +88,13 @@ class Gate:
         self.journal = journal
         self._refusals = refusals
         self._quota = quota
+        # What persons at the console have shown; None where there is no console.
+        self._proofs = proofs
         self._tasks = Tasks(call_log.task_failed)
         # Those to come, of callers that still wait.
         self._answers: set[Answer] = set()
+        # Set while everything is stopped: what the row does not leave open is refused.
+        self.halt: Halt | None = None
 
     def connect(self, *, parties: Parties, seen: OnActivity, starters: Mapping[str, Starter]) -> None:
         """What the bridges provide, which are made after the gate; before anything is mounted."""
@@ -160,7 +168,8 @@ class Gate:
         *,
         passage: Passage | None = None,
     ) -> Verdict:
-        """Whose call it may be, and what the policy says of it: `allow`, or `ask` where a person can be asked.
+        """Whose call it may be, what must have been shown for it, and what the policy says of it: `allow`, or `ask` where a
+        person can be asked.
 
         Of a method that is resolved, the first word is about its params alone: a denial needs no look at the world.
         """
@@ -168,14 +177,18 @@ class Gate:
         if passage is None:
             self._quota.take(principal)
         try:
-            if resolution is None and method.ownership is not None and not call.as_owner:
+            if self.halt is not None and not method.while_stopped(params):
+                raise self.halt.refusal()
+            if resolution is None and (call.session is not None or principal == BROWSER):
+                check_at_console(call, method, self._proofs)
+            elif resolution is None and method.ownership is not None and not call.as_owner:
                 method.ownership(principal, params)
             verdict = self._decide(principal, method.row, params)
             if resolution is not None:
                 verdict = self._judge(call, method, verdict, resolution, passage.run_id if passage else None)
             if verdict.decision is _DENY or (verdict.decision is _ASK and not method.asks):
                 raise _denied(verdict, method.name)
-        except (Forbidden, PolicyDenied) as error:
+        except (Forbidden, PolicyDenied, Stopped) as error:
             if passage is not None:
                 passage.before_refusal()
             found = resolution or PLAIN
@@ -291,6 +304,8 @@ class Gate:
             return from_future(answer, partial(self.call_log.translate, call))
         if approval_id is not None:
             tx.details = {**(tx.details or {}), "approval": approval_id}
+        if call.session is not None and call.session.spent is not None:
+            tx.details = {**(tx.details or {}), "proof": call.session.spent}
         return self._commit(call, tx, rule, answer)
 
     def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:
@@ -374,9 +389,8 @@ class Gate:
             # Minutes have passed: the policy is asked again.
             self._admit(call, method, passage=passage)
             resolution = await (passage.resolve if resolution.renew is None else resolution.renew)()
-        if passage.left:
-            # A bridge may have swallowed that.
-            raise asyncio.CancelledError
+        if (withdrawn := passage.withdrawn()) is not None:
+            raise withdrawn
         approval_id = grant.approval_id if grant is not None else None
         if method.row.record is _JOINED:
             passage.begun = True
@@ -399,9 +413,9 @@ class Gate:
         first = passage.must_be_durable_first(effect, resolution)
         if first and not effect.started.done():
             await effect.started
-        if passage.left:
-            # Its caller left while the record was on its way: nothing has happened, and nothing will.
-            return await passage.finish(effect, "cancelled", asyncio.CancelledError(), durable=first)
+        if (withdrawn := passage.withdrawn()) is not None:
+            # While the record was on its way: nothing has happened, and nothing will.
+            return await passage.finish(effect, getattr(withdrawn, "code", "cancelled"), withdrawn, durable=first)
         outcome, answer = await self._act(passage, effect)
         return await passage.finish(effect, outcome, answer, durable=first)
 
@@ -443,6 +457,13 @@ class Gate:
         for answer in list(self._answers):
             if answer.passage.call.principal == principal and not answer.passage.begun:
                 answer.refuse(refusal)
+
+    def stop(self, halt: Halt) -> None:
+        """Refuse from now on what the rows do not leave open, and what has not begun yet."""
+        self.halt = halt
+        for answer in list(self._answers):
+            if not answer.passage.begun and isinstance(stopped := answer.passage.withdrawn(), Stopped):
+                answer.refuse(stopped)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let effects that have begun end; what does not within this time is cancelled, and recorded so.

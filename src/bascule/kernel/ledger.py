@@ -6,6 +6,7 @@ makes cutting off the end visible.
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -128,7 +129,16 @@ class Verifier:
     # A destroyed ledger would otherwise list every record; the first few say where to look.
     MAX_FAULTS = 50
 
-    def __init__(self, segments: list[Segment], anchors: list[Anchor], *, base: bytes | None = None) -> None:
+    def __init__(
+        self,
+        segments: list[Segment],
+        anchors: list[Anchor],
+        *,
+        base: bytes | None = None,
+        look: Callable[[Record], None] | None = None,
+    ) -> None:
+        # Called with each record that can be read, in order: what else there is to check.
+        self._look = look
         # The hash before the first row, when the store itself keeps only a window.
         self._base = base
         self._anchors: dict[int, list[Anchor]] = {}
@@ -156,7 +166,7 @@ class Verifier:
             self._fault(f"records {self.last + 1} to {row.seq - 1} are gone")
         if self._previous is not None and link(self._previous, row.body) != row.hash:
             self._fault(f"record {row.seq} does not follow from the one before it: changed, moved or replaced")
-        self._check_number(row)
+        self._check_body(row)
         if self._heads.get(row.seq, row.hash) != row.hash:
             self._fault(f"record {row.seq} is not the one its segment was closed with")
         for anchor in self._anchors.get(row.seq, ()):
@@ -178,14 +188,16 @@ class Verifier:
         else:
             self._fault(f"records before {row.seq} are gone and no closed segment explains it")
 
-    def _check_number(self, row: LedgerRow) -> None:
+    def _check_body(self, row: LedgerRow) -> None:
         try:
-            named = read_record(row).seq
+            record = read_record(row)
         except codec.BadJson:
             self._fault(f"record {row.seq} cannot be read")
             return
-        if named != row.seq:
-            self._fault(f"record {row.seq} calls itself {named}: moved")
+        if record.seq != row.seq:
+            self._fault(f"record {row.seq} calls itself {record.seq}: moved")
+        if self._look is not None:
+            self._look(record)
 
     def finish(self) -> None:
         if self._newest_anchor > self.last:

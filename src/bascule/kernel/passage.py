@@ -92,16 +92,26 @@ class Passage:
         seconds = longest if desk.has_person() else 0.0
         return await desk.wait(approval.approval_id, seconds)
 
+    def withdrawn(self) -> BaseException | None:
+        """Why it must not act although it was admitted: its caller left, or everything was stopped meanwhile."""
+        if self.left:
+            # A bridge may have swallowed that.
+            return asyncio.CancelledError()
+        halt = self.gate.halt
+        return None if halt is None or self.method.while_stopped(self.call.params) else halt.refusal()
+
     async def prepare(self) -> None:
         """Called when policy and person allow it, before anything is recorded."""
 
     def begin(self, resolution: Resolution, verdict: Verdict, approval_id: str | None) -> RecordedEffect:
         call = self.call
+        spent = call.session.spent if call.session is not None else None
         return self.gate.effects.begin(
             call.principal,
             call.method,
             subject=subject_of(call.params) or resolution.subject,
             rule=verdict.rule,
+            details={"proof": spent} if spent is not None else None,
             approval_id=approval_id,
             run_id=getattr(call.params, "run_id", None),
             resolution=resolution,

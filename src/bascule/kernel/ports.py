@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Protocol
 from bascule.kernel.bridge import Port
 from bascule.kernel.gate import OnActivity
 from bascule.kernel.identity.ownership import Parties
+from bascule.kernel.identity.proofs import Proofs
+from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.journal import Transaction
 
 # -- of the broker --------------------------------------------------------------------------------
@@ -33,6 +35,11 @@ class SpaceAgents(Protocol):
     def remove_agent(self, tx: Transaction, handle: str) -> None: ...
 
 
+class OnQuestion(Protocol):
+    def __call__(self, ticket_id: str, sender: str, /) -> None:
+        """An agent asks the person something."""
+
+
 class MailCount(NamedTuple):
     agents: int
     agents_online: int
@@ -49,3 +56,9 @@ SEEN: Port[OnActivity] = Port("seen")
 PRESENCES: Port[Presences] = Port("presences")
 SPACE_AGENTS: Port[SpaceAgents] = Port("space agents")
 COUNT_MAIL: Port[CountMail] = Port("count mail")
+ON_QUESTION: Port[list[OnQuestion]] = Port("questions to the person")
+
+# -- of the daemon --------------------------------------------------------------------------------
+
+SESSIONS: Port[Sessions] = Port("sessions of the console")
+PROOFS: Port[Proofs] = Port("what persons at the console have shown")

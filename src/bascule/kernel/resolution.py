@@ -7,6 +7,7 @@ import msgspec
 
 from bascule.foundation.errors import BasculeError
 from bascule.kernel.call import Call
+from bascule.kernel.consent.blocks import Preview
 from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.policy.rules import Rule
 
@@ -32,7 +33,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     subject: str | None = None
     # For the person; the view makes every character visible.
     summary: str | None = None
-    preview: str = ""
+    preview: Preview = ""
     offers: tuple[Rule, ...] = ()
     # A PNG for the person, kept as a file for as long as the question is open.
     picture: bytes | None = None

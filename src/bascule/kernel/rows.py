@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, 
 
 import msgspec
 
-from bascule.kernel.call import Call
+from bascule.kernel.call import Call, Grade
 from bascule.kernel.route import Route
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 R = TypeVar("R")
 Answer: TypeAlias = "R | Deferred[R] | Future[R]"
+# What a person at the console must show for a call: always the same, or depending on its params.
+Proof: TypeAlias = "Grade | Callable[[Any], Grade]"
 
 
 class Effect(StrEnum):
@@ -37,6 +39,10 @@ class Effect(StrEnum):
     GAME = "game"
     PROCESS_CONTROL = "process-control"
     ADMIN = "admin"
+
+
+# Looking, ending what is under way, and what the user of this machine does about it.
+_WHILE_STOPPED = frozenset({Effect.READ, Effect.PROCESS_CONTROL, Effect.ADMIN})
 
 
 class Shape(StrEnum):
@@ -78,6 +84,8 @@ class WhoKind(StrEnum):
     # The daemon's user at their own machine: `local` or the person, never a named agent.
     LOCAL = "local"
     PERSON = "person"
+    # A page of the console, whatever it has shown: never a named agent.
+    BROWSER = "browser"
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -93,6 +101,7 @@ class Who(msgspec.Struct, frozen=True):
 ANYONE = Who(WhoKind.ANYONE)
 LOCAL_USER = Who(WhoKind.LOCAL)
 PERSON_ONLY = Who(WhoKind.PERSON)
+BROWSER_PAGE = Who(WhoKind.BROWSER)
 
 
 def self_(field: str) -> Who:
@@ -105,6 +114,16 @@ def party(field: str) -> Who:
 
 def starter(field: str) -> Who:
     return Who(WhoKind.STARTER, field)
+
+
+def always(_params: Any) -> bool:
+    """For `stopped`: being there needs nobody's leave."""
+    return True
+
+
+def never(_params: Any) -> bool:
+    """For `stopped`: it would let something begin again."""
+    return False
 
 
 class Consent(StrEnum):
@@ -139,14 +158,27 @@ class Row:
     shape: Shape = Shape.REPLY
     record: Record = Record.NONE
     consent: Consent = Consent.NEVER
+    # Where a row differs from what its effect says; see `while_stopped`.
+    stopped: Callable[[Any], bool] | None = None
 
-    def __init__(self, name: str, summary: str, *routes: Http, effect: Effect, who: Who) -> None:
+    # It only looks, so a person who has signed in need not prove it again.
+    looks: bool = False
+
+    def __init__(
+        self, name: str, summary: str, *routes: Http, effect: Effect, who: Who, proof: Proof | None = None
+    ) -> None:
         self.name = name
         # One sentence, imperative: it becomes the docs, the OpenAPI summary and the CLI help.
         self.summary = summary
         self.routes = tuple(Route(at.verb, at.path, name, at.status, at.section, at.max_body) for at in routes)
         self.effect = effect
         self.who = who
+        # Of a person at the console alone: agents, `local` and unlocked link connections are judged without it.
+        self.proof: Proof = self._usual_proof() if proof is None else proof
+
+    def while_stopped(self, params: Any) -> bool:
+        """Whether a call is taken while everything is stopped: by its effect, unless the row says otherwise."""
+        return self.effect in _WHILE_STOPPED if self.stopped is None else self.stopped(params)
 
     @property
     def params(self) -> type[msgspec.Struct]:
@@ -156,6 +188,10 @@ class Row:
     def result(self) -> Any:
         """A Struct, or anything msgspec can encode: `list[View]`, `View | None`."""
         return self._types()[1]
+
+    def _usual_proof(self) -> Grade:
+        """To look and to stop things takes a person; whatever else is done in their name, their word for exactly that."""
+        return Grade.SIGNED_IN if self.looks or self.effect is Effect.PROCESS_CONTROL else Grade.FRESH
 
     def _types(self) -> tuple[Any, ...]:
         # `Reads[Params, Result](...)` leaves its subscript here, after `__init__`.
@@ -182,8 +218,18 @@ class Bound(NamedTuple):
 class Reads(Row, Generic[P, R]):
     """Changes nothing: log and metrics only."""
 
-    def __init__(self, name: str, summary: str, *routes: Http, effect: Effect = Effect.READ, who: Who = ANYONE) -> None:
-        super().__init__(name, summary, *routes, effect=effect, who=who)
+    looks = True
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        *routes: Http,
+        effect: Effect = Effect.READ,
+        who: Who = ANYONE,
+        proof: Proof | None = None,
+    ) -> None:
+        super().__init__(name, summary, *routes, effect=effect, who=who, proof=proof)
 
     def bind(self, handler: "Callable[[Call, P], Answer[R]]") -> Bound:
         return Bound(self, handler)
@@ -205,8 +251,12 @@ class Streams(Row, Generic[P, R]):
 
     shape = Shape.STREAM
 
-    def __init__(self, name: str, summary: str, *routes: Http, who: Who = ANYONE) -> None:
-        super().__init__(name, summary, *routes, effect=Effect.READ, who=who)
+    looks = True
+
+    def __init__(
+        self, name: str, summary: str, *routes: Http, who: Who = ANYONE, proof: Proof | None = None
+    ) -> None:
+        super().__init__(name, summary, *routes, effect=Effect.READ, who=who, proof=proof)
 
     def bind(self, handler: "Callable[[Call, P], Stream]") -> Bound:
         return Bound(self, handler)
@@ -218,11 +268,21 @@ class Changes(Row, Generic[P, R]):
     record = Record.JOINED
 
     def __init__(
-        self, name: str, summary: str, *routes: Http, effect: Effect, who: Who = ANYONE, asks: bool = False
+        self,
+        name: str,
+        summary: str,
+        *routes: Http,
+        effect: Effect,
+        who: Who = ANYONE,
+        asks: bool = False,
+        proof: Proof | None = None,
+        stopped: Callable[[Any], bool] | None = None,
     ) -> None:
-        """`asks`: a rule that says `ask` puts it before the person; else such a call is refused."""
-        super().__init__(name, summary, *routes, effect=effect, who=who)
+        """`asks`: a rule that says `ask` puts it before the person; else such a call is refused. `stopped`: which
+        calls are taken while everything is stopped, where the effect does not say it."""
+        super().__init__(name, summary, *routes, effect=effect, who=who, proof=proof)
         self.consent = Consent.HOLD if asks else Consent.NEVER
+        self.stopped = stopped
 
     def bind(self, handler: "Callable[[Call, P, Transaction], Answer[R] | None]") -> Bound:
         """The handler returns None where `tx.then` makes the answer."""
@@ -248,10 +308,11 @@ class Acts(Row, Generic[P, R]):
         asks: bool = True,
         behind: bool = False,
         waits: bool = False,
+        proof: Proof | None = None,
     ) -> None:
         """`behind`: its record may reach the disk some milliseconds after it begins. `waits`: it only waits for
         something, so it ends when its caller leaves."""
-        super().__init__(name, summary, *routes, effect=effect, who=who)
+        super().__init__(name, summary, *routes, effect=effect, who=who, proof=proof)
         self.record = Record.BEHIND if behind else Record.AHEAD
         self.consent = Consent.HOLD if asks else Consent.NEVER
         self.shape = Shape.WAIT if waits else Shape.REPLY

@@ -24,8 +24,9 @@ _TABLE4, _TABLE6 = "/proc/net/tcp", "/proc/net/tcp6"
 # How a server on `::` sees an IPv4 address: ::ffff:a.b.c.d.
 _MAPPED = bytes(10) + b"\xff\xff"
 _ESTABLISHED = "01"
+_LISTENING = b"0A"
 # Columns of a row: sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
-_UID_COLUMN, _INODE_COLUMN = 7, 9
+_LOCAL_COLUMN, _STATE_COLUMN, _UID_COLUMN, _INODE_COLUMN = 1, 3, 7, 9
 # How often the table is looked at until the other end has accepted.
 LOOK_SECONDS = 0.01
 
@@ -64,13 +65,36 @@ def can_identify_peer() -> bool:
 
 def far_end(sock: socket.socket) -> tuple[int, int] | None:
     """Uid and inode of the socket that accepted this TCP connection; None while it is not accepted or not seen."""
-    here, there = sock.getsockname(), sock.getpeername()
+    return end_of(sock.getsockname(), sock.getpeername())
+
+
+def end_of(here: tuple[str, int], there: tuple[str, int]) -> tuple[int, int] | None:
+    """The same by the addresses of both ends, ours first: of one that we accepted, it is the socket that connected."""
     found = []
     # Reading a table costs the kernel milliseconds, so each is read once.
-    for table, prefix in ((_TABLE6, b""),) if sock.family == socket.AF_INET6 else ((_TABLE4, b""), (_TABLE6, _MAPPED)):
+    for table, prefix in ((_TABLE6, b""),) if ":" in here[0] else ((_TABLE4, b""), (_TABLE6, _MAPPED)):
         found += _ends(table, f" {_name(there, prefix)} {_name(here, prefix)} {_ESTABLISHED} ".encode())
     # Several sockets with one pair of addresses would be a doubt; the kernel allows none.
     return found[0] if len(found) == 1 else None
+
+
+def is_our_end(here: tuple[str, int], there: tuple[str, int]) -> bool:
+    """Whether the socket that connected to us is known to be ours, or root's; yes where the system does not say."""
+    if not can_identify_peer():
+        return True
+    end = end_of(here, there)
+    return end is not None and end[0] in (os.getuid(), 0)
+
+
+def listeners(port: int) -> list[tuple[int, int]]:
+    """Uid and inode of every socket that listens on this port, at whatever address."""
+    found = []
+    for table in (_TABLE4, _TABLE6):
+        for row in _read(table).splitlines()[1:]:
+            fields = row.split()
+            if fields[_STATE_COLUMN] == _LISTENING and fields[_LOCAL_COLUMN].endswith(b":%04X" % port):
+                found.append((int(fields[_UID_COLUMN]), int(fields[_INODE_COLUMN])))
+    return found
 
 
 def is_itself(sock: socket.socket) -> bool:
@@ -106,13 +130,17 @@ def _accepted_by(sock: socket.socket, where: str, seconds: float) -> int:
     return end[0]
 
 
-def _ends(table: str, wanted: bytes) -> list[tuple[int, int]]:
+def _read(table: str) -> bytes:
     try:
         with open(table, "rb") as file:
-            data = file.read()
+            return file.read()
     except OSError:
-        # No IPv6 in this kernel.
-        return []
+        # No IPv6 in this kernel, or no such tables at all.
+        return b""
+
+
+def _ends(table: str, wanted: bytes) -> list[tuple[int, int]]:
+    data = _read(table)
     if wanted not in data:
         return []
     ends = []

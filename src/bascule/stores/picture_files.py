@@ -6,6 +6,9 @@ import os
 from bascule.foundation.paths import make_private_dir
 
 _SUFFIX = ".png"
+_MAGIC = b"\x89PNG\r\n\x1a\n"
+# A screen of 8K as a PNG that compresses badly; `save` gets smaller ones.
+MAX_PICTURE_BYTES = 64 * 1024 * 1024
 
 
 class PictureFiles:
@@ -25,13 +28,26 @@ class PictureFiles:
             raise
         return path
 
+    def read(self, path: str) -> bytes | None:
+        try:
+            # NONBLOCK: what lies there may have been replaced by a pipe.
+            descriptor = os.open(self._place(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read(MAX_PICTURE_BYTES + 1) or b""
+        except OSError:
+            return None
+        return data if data.startswith(_MAGIC) and len(data) <= MAX_PICTURE_BYTES else None
+
     def remove(self, path: str) -> None:
-        # What the store says is a name in this directory, whatever directories stand before it.
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self._directory, os.path.basename(path)))
+            os.unlink(self._place(path))
 
     def keep_only(self, paths: set[str]) -> None:
         for name in os.listdir(self._directory):
             path = os.path.join(self._directory, name)
             if path not in paths:
                 self.remove(path)
+
+    def _place(self, path: str) -> str:
+        """What the store says is a name in this directory, whatever directories stand before it."""
+        return os.path.join(self._directory, os.path.basename(path))

@@ -11,6 +11,7 @@ import msgspec
 from bascule import __version__
 from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.foundation.errors import ALL_ERRORS, ApprovalRequired
+from bascule.kernel.blob import INERT_TYPES, Blob
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Consent, Row, Shape
 from gabp import codec
@@ -64,7 +65,7 @@ def document(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> bytes:
 def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]:
     by_name = {row.name: row for row in rows}
     served = [by_name[route.method] for route in routes if route.method in by_name]
-    with_content = [by_name[route.method] for route in routes if route.method in by_name and route.status != 204]
+    with_content = [row for row in served if row.result is not Blob and any(at.status != 204 for at in row.routes)]
     types = [*(_without_none(row.result) for row in with_content), *(row.params for row in served)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_SCHEMA)
     results = {row.name: schema for row, schema in zip(with_content, schemas, strict=False)}
@@ -171,6 +172,10 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
             "description": "Server-sent events; the data of each is JSON of this form.",
             "content": {"text/event-stream": {"schema": result}},
         }
+    elif row.result is Blob:
+        # Bytes as they are: OpenAPI 3.1 has no schema for them.
+        kinds: dict[str, Any] = {kind: {} for kind in sorted(INERT_TYPES)}
+        responses[str(route.status)] = {"description": row.summary, "content": kinds}
     else:
         responses[str(route.status)] = {"description": row.summary, "content": {"application/json": {"schema": result}}}
     if row.shape is Shape.WAIT and NoneType in get_args(row.result):

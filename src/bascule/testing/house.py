@@ -25,12 +25,12 @@ from bascule.daemon.composition import Composition
 from bascule.daemon.config import from_values
 from bascule.daemon.ports import ANCHORS
 from bascule.desktop.compose import compose
-from bascule.desktop.ports import Launcher, Workspaces
+from bascule.desktop.ports import EvidenceReader, Launcher, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
-from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
+from bascule.kernel.call import DAEMON, Call, ConsoleSession, Principal, agent_principal
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.identity.tokens import TokenBook
@@ -49,6 +49,7 @@ from bascule.testing.fakes import (
     FakePolicyFile,
     FakeTokenFiles,
     MemoryAnchors,
+    NoEvidence,
     NoQuota,
 )
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
@@ -93,6 +94,7 @@ class House:
         machine: Machine | None = None,
         workspace_limits: WorkspaceLimits | None = None,
         screen: Screen | None = None,
+        evidence: EvidenceReader | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -108,6 +110,7 @@ class House:
         self._workspace_limits = workspace_limits
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
+        self._evidence = evidence or NoEvidence()
         self.desktop: DesktopBridge | None = None
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
@@ -128,9 +131,10 @@ class House:
         params: Mapping[str, Any] | None = None,
         *,
         connection: object | None = None,
+        session: ConsoleSession | None = None,
     ) -> Any:
         """Carry out a call and answer as its client would read it."""
-        pending = self.begin(principal, method, params, connection=connection)
+        pending = self.begin(principal, method, params, connection=connection, session=session)
         if not pending.done and self.gate.methods[method].row.shape is not Shape.WAIT:
             self._within(self._patiently(pending.later))
         return pending.result()
@@ -142,9 +146,17 @@ class House:
         params: Mapping[str, Any] | None = None,
         *,
         connection: object | None = None,
+        session: ConsoleSession | None = None,
     ) -> Pending:
         """Start a call and hold it open; refusals are raised at once, as an edge would meet them."""
-        call = Call(Principal(principal), method, codec.encode(params or {}), door="testing", connection=connection)
+        call = Call(
+            Principal(principal),
+            method,
+            codec.encode(params or {}),
+            door="testing",
+            connection=connection,
+            session=session,
+        )
         return Pending(self, call, self.run(lambda: self.gate.call(call)))
 
     def register(self, agent_id: str, **params: Any) -> str:
@@ -300,6 +312,7 @@ class House:
             files=self.files,
             connections=self.connections,
             log=kernel.log,
+            everything=kernel.events,
             key=kernel.key,
             on_revoked=kernel.forget_agent,
         )
@@ -317,6 +330,7 @@ class House:
             scratch=FakeScratch(self.machine),
             log=kernel.log,
             key=kernel.key,
+            events=kernel.events,
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
@@ -324,7 +338,7 @@ class House:
 
     def _make_desktop(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         assert self._screen is not None
-        self.desktop = compose(kernel, self._screen, self._screen, self._screen.program_of)
+        self.desktop = compose(kernel, self._screen, self._screen, self._screen.program_of, self._evidence)
         return self.desktop.bridge()
 
     @property

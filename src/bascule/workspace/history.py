@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os.path
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from bascule.foundation.deferred import within
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest
 from bascule.kernel.call import Call
+from bascule.kernel.consent import blocks
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Transaction
@@ -19,6 +21,7 @@ from bascule.kernel.resolution import Resolution
 from bascule.workspace.checkpointing import MAX_NAMED, WHOLE, Checkpointing
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Copy, Run, is_over
+from bascule.workspace.news import News
 from bascule.workspace.ports import (
     Beside,
     CheckpointFault,
@@ -71,6 +74,7 @@ class History:
         files: Files,
         store: CheckpointStore,
         scratch: Scratch,
+        news: News,
     ) -> None:
         self._checkpointing = checkpointing
         self._live = live
@@ -82,6 +86,7 @@ class History:
         self._files = files
         self._store = store
         self._scratch = scratch
+        self._news = news
 
     # -- methods --
 
@@ -413,7 +418,9 @@ class History:
 
     def _note(self, tx: Transaction, run_id: str, **what: bool) -> None:
         """In the transaction of the record that says so."""
-        self._book.put(tx, msgspec.structs.replace(self._book.find(run_id), **what))
+        record = msgspec.structs.replace(self._book.find(run_id), **what)
+        self._book.put(tx, record)
+        tx.after += [partial(self._news.run, event, record) for event in what]
 
 
 def _question(
@@ -423,11 +430,14 @@ def _question(
     verdict: Verdict | None,
     steering: Iterable[str] = (),
 ) -> Resolution:
+    guides = tuple(steering)
     return Resolution(
         summary=summary,
-        preview="".join(f"{each}\n" for each in steering)
-        + change_set.diff
-        + ("\n[the diff goes on: runs.diff]\n" if change_set.truncated else ""),
+        preview=(
+            *((blocks.facts(*guides),) if guides else ()),
+            blocks.diff(change_set.diff),
+            *((blocks.text("[the diff goes on: runs.diff]"),) if change_set.truncated else ()),
+        ),
         bound={"trees": [[each.before, each.after] for each in pieces]},
         verdict=verdict,
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bascule.foundation.errors import BasculeError
+from bascule.kernel.consent import blocks
 from bascule.kernel.consent.records import Approval
 from bascule.kernel.consent.records import Question as Asked
 from bascule.kernel.effects import RecordedEffect
@@ -104,7 +105,7 @@ class OperationPassage(Passage):
         return Resolution(
             bound=bound,
             summary=previews.summary(operation, bound.get("resolved")),
-            preview=f"{again}: it is asked anew\n\n{preview}" if again else preview,
+            preview=(blocks.text(f"{again}: it is asked anew"), *preview) if again else preview,
             resolved=again,
         )
 

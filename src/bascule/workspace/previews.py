@@ -5,6 +5,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from bascule.kernel.consent import blocks
+from bascule.kernel.consent.blocks import Block
 from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.policy.shell.reading import Reading, read
 from bascule.workspace.edits import EditFault, edit_bytes
@@ -51,8 +53,8 @@ def summary(operation: Operation, resolved: str | None = None) -> str:
 
 class Looked(NamedTuple):
     pinned: Pinned
-    # Complete; `bascule.foundation.text` makes what is invisible in it visible.
-    preview: str
+    # Complete; what is invisible in it is made visible when it becomes a question.
+    preview: tuple[Block, ...]
 
 
 def look_at_command(
@@ -69,21 +71,21 @@ def look_at_file(
     """Blocking. What the person sees and what the answer is bound to, from one and the same reading of a file."""
     assert not isinstance(operation, MessageOperation | ShellOperation)
     resolved = place.path if isinstance(place, ResolvedPath) and place.elsewhere else None
-    title = f"{summary(operation, resolved)} in {root.path}\nrule: {verdict.rule}: {verdict.reason}\n\n"
+    title = blocks.facts(f"{summary(operation, resolved)} in {root.path}", f"rule: {verdict.rule}: {verdict.reason}")
     if isinstance(place, FileFault):
-        return Looked(Pinned({operation.path: ABSENT}), f"{title}it would fail: {place}")
+        return Looked(Pinned({operation.path: ABSENT}), (title, blocks.text(f"it would fail: {place}")))
     path = place.path
     try:
         before = root.read(place, limits.max_read_bytes)
     except FileFault as error:
         digest = root.digest(place, limits.max_pinned_bytes) or ABSENT
         if isinstance(operation, CreateFileOperation):
-            return Looked(Pinned({path: digest}), title + _file(operation, path, None))
-        return Looked(Pinned({path: digest}), f"{title}it would fail: {error}")
+            return Looked(Pinned({path: digest}), (title, _file(operation, path, None)))
+        return Looked(Pinned({path: digest}), (title, blocks.text(f"it would fail: {error}")))
     # A caller that may read a file may read it as it is by then.
     reads = isinstance(operation, ReadFileOperation)
     files = {} if reads else {path: hashlib.sha256(before).hexdigest()}
-    return Looked(Pinned(files), title + _file(operation, path, before))
+    return Looked(Pinned(files), (title, _file(operation, path, before)))
 
 
 def _scripts(operation: ShellOperation, cwd: WorkspacePath | None, root: Root, limits: WorkspaceLimits) -> Pinned:
@@ -116,62 +118,61 @@ def _inside(script: str, cwd: WorkspacePath | None) -> WorkspacePath | None:
         return None
 
 
-def _command(operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict, pinned: Pinned) -> str:
+def _command(
+    operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict, pinned: Pinned
+) -> tuple[Block, ...]:
     reading: Reading = read(operation.command, operation.env)
-    parts = [
-        "command:",
-        _indented(operation.command),
-        "as it was read:",
-        _indented(reading.describe()),
-        f"rule: {verdict.rule}: {verdict.reason}",
-        f"cwd: {cwd or '.'}",
-        f"timeout: {operation.timeout:g} ms",
+    shown = [
+        blocks.command(operation.command, "command"),
+        blocks.text(reading.describe(), "as it was read"),
+        blocks.facts(
+            f"rule: {verdict.rule}: {verdict.reason}", f"cwd: {cwd or '.'}", f"timeout: {operation.timeout:g} ms"
+        ),
     ]
     if operation.env:
-        parts += ["env:", *(f"  {name}={value}" for name, value in sorted(operation.env.items()))]
+        shown.append(blocks.facts(*(f"{name}={value}" for name, value in sorted(operation.env.items())), title="env"))
     if pinned.files:
-        parts.append("files it runs, as they are now (it is asked anew when one changes):")
-        for name, digest in sorted(pinned.files.items()):
-            what = "not there now; what is there by then runs" if digest == ABSENT else f"sha256 {digest}"
-            parts.append(f"  {name}  {what}")
+        files = (f"{name}  {_now(digest)}" for name, digest in sorted(pinned.files.items()))
+        shown.append(blocks.facts(*files, title="files it runs, as they are now (it is asked anew when one changes)"))
     if pinned.unpinned:
-        parts += ["files it runs that cannot be pinned:", *(f"  {name}" for name in pinned.unpinned)]
-    return "\n".join(parts)
+        shown.append(blocks.facts(*pinned.unpinned, title="files it runs that cannot be pinned"))
+    return tuple(shown)
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+def _now(digest: str) -> str:
+    return "not there now; what is there by then runs" if digest == ABSENT else f"sha256 {digest}"
 
 
-def _file(operation: Operation, path: str, before: bytes | None) -> str:
+def _file(operation: Operation, path: str, before: bytes | None) -> Block:
     match operation:
         case CreateFileOperation():
-            return diff(before, content_of(operation), path)
+            return _diff(before, content_of(operation), path)
         case DeleteFileOperation():
-            return diff(before, None, path)
+            return _diff(before, None, path)
         case EditFileOperation():
             try:
-                return diff(before, edit_bytes(before or b"", operation.edits)[0], path)
+                return _diff(before, edit_bytes(before or b"", operation.edits)[0], path)
             except EditFault as error:
-                return f"it would fail: {error}"
+                return blocks.text(f"it would fail: {error}")
         case ReadFileOperation():
-            return f"{len(before or b'')} bytes would be read"
+            return blocks.text(f"{len(before or b'')} bytes would be read")
         case MessageOperation() | ShellOperation():
             raise AssertionError("no file operation")
 
 
-def diff(before: bytes | None, after: bytes | None, path: str) -> str:
+def _diff(before: bytes | None, after: bytes | None, path: str) -> Block:
     """A unified diff; of what is no text, sizes and digests."""
     try:
         old, new = (_lines((data or b"").decode()) for data in (before, after))
     except UnicodeDecodeError:
-        return f"before: {_binary(before)}\nafter:  {_binary(after)}"
+        return blocks.facts(f"before: {_binary(before)}", f"after:  {_binary(after)}")
     names = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
     if len(old) + len(new) <= MAX_COMPARED_LINES:
         lines = difflib.unified_diff(old, new, *names)
     else:
         lines = iter(_whole(old, new, *names))
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    ended = (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    return blocks.diff("".join(ended))
 
 
 def _lines(text: str) -> list[str]:

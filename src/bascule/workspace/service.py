@@ -1,19 +1,20 @@
 """The workspace behind its method rows: puts the parts together, and keeps them clean."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.foundation.deferred import Deferred
+from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.errors import Conflict
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge, HttpForm
 from bascule.kernel.call import Call
 from bascule.kernel.effects import BegunRow, RecordedEffect
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.faults import internal, log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
@@ -30,6 +31,8 @@ from bascule.workspace.events import EventFactory
 from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
 from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.listing import Listing
+from bascule.workspace.news import News
 from bascule.workspace.ports import (
     CheckpointStore,
     Files,
@@ -37,8 +40,9 @@ from bascule.workspace.ports import (
     SandboxKind,
     Scratch,
 )
-from bascule.workspace.processes import Processes
+from bascule.workspace.processes import Process, Processes
 from bascule.workspace.protocol import (
+    EventsMessage,
     ProcessesListParams,
     ProcessLogs,
     ProcessLogsParams,
@@ -77,6 +81,7 @@ class Workspace:
         scratch: Scratch,
         log: Log,
         key: bytes,
+        events: EventRing,
         limits: WorkspaceLimits | None = None,
         network: bool = False,
         sandbox: SandboxKind = "bubblewrap",
@@ -107,7 +112,10 @@ class Workspace:
             sandbox=sandbox,
         )
         event_factory = EventFactory(clock)
-        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks)
+        news = News(events)
+        self.processes = Processes(
+            sandboxes, clock, self.limits, self.threads, self.tasks, on_change=news.process
+        )
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
             book=self.book,
@@ -119,7 +127,9 @@ class Workspace:
             tasks=self.tasks,
             threads=self.threads,
             event_factory=event_factory,
+            news=news,
         )
+        self.listing = Listing(self.book, self.runs.live, self.spaces)
         checkpointing = Checkpointing(
             spaces=self.spaces,
             threads=self.threads,
@@ -152,6 +162,7 @@ class Workspace:
             files=files,
             store=checkpoints,
             scratch=scratch,
+            news=news,
         )
         self.files = FileMethods(
             spaces=self.spaces,
@@ -198,7 +209,7 @@ class Workspace:
                 rows.SPACES_SHOW.bind(self.show_space),
                 rows.SPACES_CLOSE.bind(self.close_space),
                 rows.RUNS_START.bind(self.runs.start),
-                rows.RUNS_LIST.bind(self.runs.list_runs),
+                rows.RUNS_LIST.bind(self.listing.list_runs),
                 rows.RUNS_SHOW.bind(self.runs.show),
                 rows.RUNS_WAIT.bind(self.runs.wait),
                 rows.RUNS_STREAM.bind(self.runs.stream),
@@ -226,6 +237,7 @@ class Workspace:
                 Gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.runs.live)),
             ],
             http_forms={"runs.start": HttpForm(status_of, lambda error: self.runs.invalid(error.message))},
+            stop=self.stop,
             on_unknown=self.on_unknown,
             recover=self.recover,
             sweep=self.sweep,
@@ -345,6 +357,19 @@ class Workspace:
     def end(self) -> None:
         """The daemon stops: end runs now, so that waiting callers are answered."""
         self.runs.stop()
+
+    def stop(self, _tx: Transaction) -> Awaitable[str]:
+        """Everything is stopped: end runs under way and every command. Runs that wait for the person wait on."""
+        ends = self.runs.end_working("everything was stopped")
+        running = [process for process in self.processes.of_space(None) if not process.ended.done()]
+        for process in running:
+            self.processes.stop(process)
+        return self._ended(ends, running)
+
+    async def _ended(self, ends: list[Deferred[EventsMessage]], running: list[Process]) -> str:
+        for over in [*ends, *(process.ended for process in running)]:
+            await within(None, over)
+        return f"{len(ends)} runs and {len(running)} commands ended" if ends or running else "nothing was running"
 
     async def close(self) -> None:
         """Nothing that was started here is left when this returns."""

@@ -160,6 +160,22 @@ def _answers_as_bascule(port: int, seconds: float) -> bool:
     return b"\r\nbascule-version:" in head.lower()
 
 
+def check_console(patient: Patient) -> Verdict:
+    if not isinstance(patient.daemon, Daemon):
+        return info("unknown while the daemon does not answer")
+    status = patient.daemon.status
+    if problem := status.get("consoleProblem"):
+        return warn(
+            str(problem),
+            "stop that program, or set console_port (a number, or off), then `bascule down && bascule up -d`",
+        )
+    doors = status.get("doors")
+    address = doors.get("console") if isinstance(doors, dict) else None
+    if address is None:
+        return info("off; agents do not need it", "console_port = 5051 in config.toml turns it on")
+    return ok(f"{address}, at 127.0.0.1 and ::1: `bascule console` opens it")
+
+
 def check_token(patient: Patient) -> Verdict:
     path = paths.local_token_file(patient.state)
     try:
@@ -183,6 +199,18 @@ def check_person(patient: Patient) -> Verdict:
     if not patient.daemon.person_is_set:
         return info("no passphrase is set: nobody can revoke or approve", "set one with `bascule person set`")
     return ok("a passphrase is set")
+
+
+def check_stopped(patient: Patient) -> Verdict:
+    if not isinstance(patient.daemon, Daemon):
+        return info("unknown while the daemon does not answer")
+    stopped = patient.daemon.status.get("stopped")
+    if not isinstance(stopped, dict):
+        return ok("nothing is stopped")
+    return warn(
+        f"everything is stopped since {stopped.get('at')} by {stopped.get('by')}: agents can do nothing",
+        "let it begin again with `bascule resume`",
+    )
 
 
 def check_policy(patient: Patient) -> Verdict:

@@ -17,6 +17,7 @@ from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overlo
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import DAEMON, Principal, agent_principal
+from bascule.kernel.consent.blocks import length_of
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.pictures import QuestionPictures
 from bascule.kernel.consent.ports import Pictures
@@ -118,9 +119,10 @@ class Desk:
     def _check_room(self, question: Question) -> None:
         limits = self.limits
         principal = question.principal
-        if len(question.preview) > limits.max_preview_chars:
+        shown = length_of(question.preview)
+        if shown > limits.max_preview_chars:
             raise TooLarge(
-                f"a person would have to read {len(question.preview)} characters; at most "
+                f"a person would have to read {shown} characters; at most "
                 f"{limits.max_preview_chars} are asked about (max_preview_chars)",
                 hint="do less in one call",
             )

@@ -8,7 +8,7 @@ import glob
 from collections.abc import Mapping
 from typing import Any
 
-from bascule.kernel.consent.questions import plain_params
+from bascule.kernel.plain_params import plain_params
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of
 from bascule.kernel.policy.rules import MAX_RULE_NAME_CHARS, Rule

@@ -26,6 +26,10 @@ class QuestionPictures:
             return question
         return msgspec.structs.replace(question, picture=path)
 
+    def read(self, question: Question) -> bytes | None:
+        """Blocking."""
+        return self._files.read(question.picture) if self._files is not None and question.picture is not None else None
+
     def follow(self, old: Approval | None, new: Approval | None) -> None:
         """A picture goes with the last question that names it."""
         path = old.question.picture if old is not None else None

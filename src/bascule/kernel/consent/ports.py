@@ -9,6 +9,9 @@ class Pictures(Protocol):
     def save(self, name: str, png: bytes, /) -> str:
         """Where it is; OSError when there is no room."""
 
+    def read(self, path: str, /) -> bytes | None:
+        """Blocking. None when it is gone, or is not what `save` wrote."""
+
     def remove(self, path: str, /) -> None: ...
 
     def keep_only(self, paths: set[str], /) -> None: ...

@@ -8,42 +8,16 @@ import msgspec
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
 from bascule.foundation.text import one_line
+from bascule.kernel.consent.blocks import Preview, facts
 from bascule.kernel.consent.records import Approval, TimedRule
 from bascule.kernel.consent.states import ApprovalState
+from bascule.kernel.plain_params import plain_params
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import Rule
 from bascule.wire.canonical import SHORT_DIGEST_CHARS, NotCanonical, canonical, digest
 
 # A line of a terminal and a bit; the rest is in the preview.
 SUMMARY_CHARS = 120
-
-
-def plain_params(params: Any) -> Any:
-    """The params as JSON values with what stands at its default left out: saying a default is the same call."""
-    if not isinstance(params, msgspec.Struct):
-        return msgspec.to_builtins(params)
-    out = {}
-    for field in msgspec.structs.fields(params):
-        value = getattr(params, field.name)
-        if field.default is not msgspec.NODEFAULT:
-            default = field.default
-        elif field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        else:
-            default = msgspec.NODEFAULT
-        if value is msgspec.UNSET or _is_default(value, default):
-            continue
-        out[field.encode_name] = msgspec.to_builtins(value)
-    tag = params.__struct_config__.tag
-    if tag is not None:
-        out[params.__struct_config__.tag_field or "type"] = tag
-    return out
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    # A number that went through the store may come back as 30000.0 where the default says 30000.
-    same_kind = type(value) is type(default) or {type(value), type(default)} == {int, float}
-    return same_kind and bool(value == default)
 
 
 def params_and_digest(params: Any, bound: Mapping[str, Any] | None = None) -> tuple[str, str]:
@@ -64,7 +38,7 @@ def default_summary(method: str, params_json: str) -> str:
     return f"{method} {params_json}"
 
 
-def default_preview(method: str, params: Any) -> str:
+def default_preview(method: str, params: Any) -> Preview:
     """For methods that have no better picture of themselves: every param, one per line. The view makes it visible."""
     lines = [method]
     plain = plain_params(params)
@@ -73,7 +47,7 @@ def default_preview(method: str, params: Any) -> str:
         first, *rest = text.split("\n")
         lines.append(f"  {name}: {first}")
         lines += [f"  {' ' * len(name)}| {line}" for line in rest]
-    return "\n".join(lines)
+    return (facts(*lines),)
 
 
 def digest_line(digest: str) -> str:

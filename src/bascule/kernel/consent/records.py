@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from bascule.kernel.call import Principal
+from bascule.kernel.consent.blocks import Block, Preview, blocks_of, length_of, text_of
 from bascule.kernel.consent.states import FINAL, ApprovalState, check_move
 from bascule.kernel.policy.rules import Rule
 
@@ -36,8 +37,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     suggestion: str | None = None
     # One line for lists.
     summary: str
-    # Everything; made visible by `bascule.foundation.text`.
-    preview: str
+    # Everything, with hidden characters made visible. A plain text is from before there were blocks.
+    preview: Preview
     run_id: str | None = None
     operation_id: str | None = None
     # Timed rules that an approval may make instead of a single grant. With `exact`, the first of them is the same
@@ -49,7 +50,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        return len(self.params_json) + len(self.preview)
+        return len(self.params_json) + length_of(self.preview)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return blocks_of(self.preview)
+
+    @property
+    def text(self) -> str:
+        """The blocks as a terminal prints them."""
+        return text_of(self.preview)
 
     def emptied(self) -> "Question":
         """Without its content, which is kept only while it is asked or executed."""

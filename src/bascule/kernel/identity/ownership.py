@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from bascule.foundation.errors import Forbidden
-from bascule.kernel.call import LOCAL, PERSON, Principal, agent_principal
+from bascule.kernel.call import BROWSER, LOCAL, PERSON, Principal, agent_principal
 from bascule.kernel.rows import Row, WhoKind
 
 # Raises `Forbidden` when the call is not this principal's to make.
@@ -37,11 +37,13 @@ def ownership(row: Row, parties: Parties, starters: Mapping[str, Starter]) -> Ow
             return partial(_check_local, row.name)
         case WhoKind.PERSON:
             return partial(_check_person, row.name)
+        case WhoKind.BROWSER:
+            return partial(_check_browser, row.name)
 
 
 def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:
     agent_id = named(params)
-    if principal != agent_principal(agent_id):
+    if principal != agent_principal(agent_id) and not (agent_id == PERSON == principal):
         raise Forbidden(
             f"{principal} may not act as {agent_id}",
             hint=f"use the agentToken that registering {agent_id} returned; helpers take --agent {agent_id}",
@@ -76,3 +78,8 @@ def _check_person(method: str, principal: Principal, _params: Any) -> None:
             f"only the person may call {method}",
             hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
         )
+
+
+def _check_browser(method: str, principal: Principal, _params: Any) -> None:
+    if principal not in (BROWSER, LOCAL, PERSON):
+        raise Forbidden(f"{principal} may not call {method}", hint="only pages of the console may: `bascule console`")

@@ -15,7 +15,7 @@ from bascule.kernel.call import Principal
 from bascule.kernel.identity.principals import Door, WrongToken, identify, identify_in_space
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle
 from bascule.kernel.link_protocol import mismatch_sentence
-from bascule.surfaces.http.exchange import Headers
+from bascule.surfaces.http.exchange import Request
 
 # What a browser says about requests of no page at all: an address typed by the user.
 _OWN_SITE = b"none"
@@ -48,10 +48,10 @@ class Admission:
         self._on_wrong_token = on_wrong_token
         self._throttle = WrongTokenThrottle()
 
-    def admit(self, headers: Headers) -> Principal:
+    def admit(self, request: Request) -> Principal:
         hosts: list[bytes] = []
         authorization: str | None = None
-        for name, value in headers:
+        for name, value in request.headers:
             if name not in _JUDGED:
                 continue
             if name == b"host":
@@ -98,9 +98,9 @@ class SpaceAdmission:
         self._handle = handle
         self._may_connect = may_connect
 
-    def admit(self, headers: Headers) -> Principal:
+    def admit(self, request: Request) -> Principal:
         presented = False
-        for name, value in headers:
+        for name, value in request.headers:
             if name in _CREDENTIALS:
                 presented = True
             elif name == b"bascule-protocol" and value != _PROTOCOL:

@@ -1,20 +1,20 @@
 """Requests to calls, answers to responses: admission, route, decode, call, encode. Here and nowhere else."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bascule.foundation.agreement import is_agent_id, is_ticket_id
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, Unavailable
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
-from bascule.kernel.call import LOCAL, Call
+from bascule.kernel.blob import Blob
+from bascule.kernel.call import LOCAL, Call, Principal
 from bascule.kernel.gate import Gate
 from bascule.kernel.passage import Answer
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Shape
 from bascule.surfaces.fair_share import FairShare
-from bascule.surfaces.http.admission import Admission, SpaceAdmission
 from bascule.surfaces.http.endpoints import Endpoint, Form, Mount, NotParams, Page
 from bascule.surfaces.http.exchange import JSON, Pending, Request, Response
 from bascule.surfaces.http.mounts import MountExchange
@@ -26,12 +26,22 @@ if TYPE_CHECKING:
     from bascule.surfaces.http.connection import HttpConnection
 
 
+class DoorAdmission(Protocol):
+    """Stands in front of one door."""
+
+    def admit(self, request: Request) -> Principal:
+        """Who a request comes from, by its head; raises what it is refused with."""
+
+
 class App:
     """One per door: the same table behind that door's admission."""
 
+    # Header lines of every answer, beside those that all doors have.
+    header_lines = b""
+
     def __init__(
         self,
-        admission: Admission | SpaceAdmission,
+        admission: DoorAdmission,
         table: RouteTable,
         calls: Gate,
         turns: FairShare,
@@ -73,7 +83,7 @@ class App:
     def admit(self, request: Request) -> Response | None:
         """Before any body is read; a response is a refusal, and nothing is raised."""
         try:
-            request.principal = self._admission.admit(request.headers)
+            request.principal = self._admission.admit(request)
             route, request.names = self._table.find(request.verb, request.path)
         except Exception as error:  # noqa: BLE001 - see `refused`
             return self.refused(error)
@@ -104,7 +114,9 @@ class App:
                 raise
             return self.response(endpoint, endpoint.form.refusal(error))
         as_owner = endpoint.as_owner and request.principal == LOCAL
-        call = Call(request.principal, endpoint.method, params, door=self._door, as_owner=as_owner)
+        call = Call(
+            request.principal, endpoint.method, params, door=self._door, as_owner=as_owner, session=request.session
+        )
         answer = self._calls.call(call)
         if isinstance(answer, Deferred):
             return Held(self, call, endpoint, answer)
@@ -118,6 +130,8 @@ class App:
             return Response(204, [], b"")
         status = endpoint.route.status if endpoint.form is None else endpoint.form.status(answer)
         self.on_status(status)
+        if type(answer) is Blob:
+            return Response(status, [(b"content-type", answer.content_type.encode())], answer.data)
         return Response(status, [JSON], codec.encode(answer))
 
     def _not_params(self, request: Request, error: NotParams) -> Response:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 import httptools
 
-from bascule.foundation.errors import InvalidRequest, TooLarge
 from bascule.kernel.call import Principal
 from bascule.surfaces.fair_share import HTTP_CALLS
 from bascule.surfaces.http.app import App
@@ -25,7 +24,7 @@ from bascule.surfaces.http.exchange import (
     encode_head,
     encode_response,
 )
-from bascule.surfaces.http.heads import CODING, bad_head, has_body, why_refused
+from bascule.surfaces.http.heads import CODING, bad_head, has_body, too_large, too_slow, why_refused
 from bascule.transports.peercred import peer_of
 
 if TYPE_CHECKING:
@@ -128,6 +127,11 @@ class HttpConnection(asyncio.Protocol):
             self.close()
             return
         self.remind(HEAD_SECONDS)
+
+    @property
+    def session_id(self) -> str | None:
+        """The session of the console whose request is being answered."""
+        return self._current.session.session_id if self._current is not None and self._current.session else None
 
     def data_received(self, data: bytes) -> None:
         if self._ignores_input:
@@ -283,7 +287,7 @@ class HttpConnection(asyncio.Protocol):
         request.size += len(body)
         limit = request.endpoint.max_body
         if request.size > limit:
-            self._refuse_request(request, self._app.refusal(_too_large(limit)))
+            self._refuse_request(request, self._app.refusal(too_large(limit)))
         else:
             request.add(body)
 
@@ -369,7 +373,10 @@ class HttpConnection(asyncio.Protocol):
         assert request is not None
         # RFC 9112, 6.1: no transfer coding in an answer to HTTP/1.0.
         self._in_chunks = in_chunks and request.version != "1.0"
-        self.transport.write(encode_head(status, headers, in_chunks=self._in_chunks, close=not request.keep_alive))
+        more = self._app.header_lines
+        self.transport.write(
+            encode_head(status, headers, in_chunks=self._in_chunks, close=not request.keep_alive, more=more)
+        )
 
     def piece(self, body: bytes) -> None:
         # A chunk of no bytes would be the last one.
@@ -407,7 +414,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _write(self, request: Request, response: Response) -> None:
         close = response.close or not request.keep_alive
-        self.transport.write(encode_response(response, close=close, only_head=request.verb == "HEAD"))
+        more = self._app.header_lines
+        self.transport.write(encode_response(response, close=close, only_head=request.verb == "HEAD", more=more))
         if close and request is self._skipped and not response.close:
             # Its sender may be in the middle of the body, and would lose the answer with the connection.
             self._closes_after_skipped = True
@@ -485,14 +493,6 @@ class HttpConnection(asyncio.Protocol):
         elif self._stage == "idle" and not self.transport.get_write_buffer_size():
             self.close()
         elif self._stage == "body" and self._request is not None:
-            self._refuse_request(self._request, self._app.refusal(_body_too_slow()))
+            self._refuse_request(self._request, self._app.refusal(too_slow(BODY_SECONDS)))
         else:
             self.transport.abort()
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes", hint="write the content to a file and send its path")
-
-
-def _body_too_slow() -> InvalidRequest:
-    return InvalidRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s")

@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
 from bascule import __version__
-from bascule.kernel.call import Principal
+from bascule.kernel.call import ConsoleSession, Principal
 
 if TYPE_CHECKING:
     from bascule.surfaces.http.connection import HttpConnection
@@ -29,6 +29,8 @@ class Request:
     endpoint: "Endpoint"
     # The parameters that stand in the path.
     names: dict[str, str]
+    # Of the console; set there alone.
+    session: ConsoleSession | None = None
 
     def __init__(self, verb: str, target: bytes, version: str, headers: Headers, *, keep_alive: bool) -> None:
         self.verb = verb
@@ -91,31 +93,32 @@ def _head(status: int) -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
 
 
-def _lines(headers: Headers) -> bytes:
+def encode_lines(headers: Headers) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-_COMMON_LINES = _lines(COMMON)
+_COMMON_LINES = encode_lines(COMMON)
 _HEADS = {status.value: _head(status.value) + _COMMON_LINES for status in HTTPStatus}
 # Nearly every answer: ready but for its length.
 _JSON_ONLY = [JSON]
-_JSON_HEADS = {status: head + _lines(_JSON_ONLY) for status, head in _HEADS.items()}
+_JSON_HEADS = {status: head + encode_lines(_JSON_ONLY) for status, head in _HEADS.items()}
 
 
-def encode_response(response: Response, *, close: bool, only_head: bool = False) -> bytes:
-    """A response as it is written. `only_head` answers HEAD: the length of the body, without the body."""
+def encode_response(response: Response, *, close: bool, only_head: bool = False, more: bytes = b"") -> bytes:
+    """A response as it is written. `only_head` answers HEAD: the length of the body, without the body. `more` are header
+    lines of the door."""
     status, headers, body, _ = response
-    head = _JSON_HEADS[status] if headers == _JSON_ONLY else _HEADS[status] + _lines(headers)
+    head = _JSON_HEADS[status] if headers == _JSON_ONLY else _HEADS[status] + encode_lines(headers)
     length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
     ending = b"connection: close\r\n\r\n" if close else b"\r\n"
-    return b"%b%b%b%b" % (head, length, ending, b"" if only_head else body)
+    return b"%b%b%b%b%b" % (head, more, length, ending, b"" if only_head else body)
 
 
-def encode_head(status: int, headers: Headers, *, in_chunks: bool, close: bool) -> bytes:
+def encode_head(status: int, headers: Headers, *, in_chunks: bool, close: bool, more: bytes = b"") -> bytes:
     """The head of an answer whose body follows in pieces."""
     ending = b"connection: close\r\n" if close else b""
     coding = b"transfer-encoding: chunked\r\n" if in_chunks else b""
-    return b"%b%b%b%b\r\n" % (_HEADS[status], _lines(headers), ending, coding)
+    return b"%b%b%b%b%b\r\n" % (_HEADS[status], encode_lines(headers), more, ending, coding)
 
 
 def chunk(piece: bytes) -> bytes:

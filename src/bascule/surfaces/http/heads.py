@@ -1,5 +1,6 @@
-"""Heads that the parser takes and we refuse: each could mean something else to another reader."""
+"""Heads that the parser takes and we refuse, as each could mean something else to another reader; and bodies we refuse."""
 
+from bascule.foundation.errors import InvalidRequest, TooLarge
 from bascule.surfaces.http.exchange import Headers
 
 CODING = b"transfer-encoding"
@@ -33,3 +34,11 @@ def has_body(headers: Headers) -> bool:
 def bad_head(reason: str) -> bytes:
     """The whole answer to one."""
     return _BAD % (len(reason), reason.encode("ascii"))
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes", hint="write the content to a file and send its path")
+
+
+def too_slow(seconds: float) -> InvalidRequest:
+    return InvalidRequest(f"the body did not arrive within {seconds:.0f} s")

@@ -62,7 +62,7 @@ class HttpDoor:
         self._max_connections = MAX_CONNECTIONS if max_connections is None else min(MAX_CONNECTIONS, max_connections)
         self._backlog = backlog
         self._tls = _tls(*tls) if tls is not None else None
-        self._connections: set[HttpConnection] = set()
+        self.connections: set[HttpConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._server: asyncio.AbstractServer | None = None
         self._empty = asyncio.Event()
@@ -71,10 +71,10 @@ class HttpDoor:
     async def start(self) -> None:
         loop, sock = self.loop, self._sock
         if sock.family == socket.AF_UNIX:
-            self._server = await loop.create_unix_server(self._connection, sock=sock, backlog=self._backlog)
+            self._server = await loop.create_unix_server(self.make_connection, sock=sock, backlog=self._backlog)
         else:
             self._server = await loop.create_server(
-                self._connection,
+                self.make_connection,
                 sock=sock,
                 backlog=self._backlog,
                 ssl=self._tls,
@@ -86,48 +86,49 @@ class HttpDoor:
         if self._server is None:
             return
         self._server.close()
-        if self._timer is not None and not self._connections:
+        if self._timer is not None and not self.connections:
             self._timer.cancel()
         if seconds:
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 connection.shutdown()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._empty.wait()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.abort()
         await self.app.tasks.close()
         await self._server.wait_closed()
 
     # -- its connections --
 
-    def _connection(self) -> HttpConnection:
+    def make_connection(self) -> asyncio.Protocol:
+        """What a new connection is given to."""
         return HttpConnection(self)
 
     def entered(self, connection: HttpConnection) -> bool:
         """Whether there is room for it."""
-        if len(self._connections) >= self._max_connections or not (self._room is None or self._room.take()):
+        if len(self.connections) >= self._max_connections or not (self._room is None or self._room.take()):
             return False
-        self._connections.add(connection)
+        self.connections.add(connection)
         self._empty.clear()
         if self._timer is None:
             self._sweep()
         return True
 
     def left(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
+        self.connections.discard(connection)
         if self._room is not None:
             self._room.give_back()
-        if not self._connections:
+        if not self.connections:
             self._empty.set()
 
     def _sweep(self) -> None:
         self._timer = None
-        if not self._connections:
+        if not self.connections:
             return
         self._timer = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         # What is due is measured from the last look: nobody is cut before its time.
-        for connection in [each for each in self._connections if each.due <= self.now]:
+        for connection in [each for each in self.connections if each.due <= self.now]:
             connection.overdue()
         self.now = self.loop.time()
 

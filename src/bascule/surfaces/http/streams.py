@@ -90,8 +90,15 @@ def _event(method: str, item: Any) -> bytes:
             return sse.encode_event(codec.encode(view), event=name)
         case "events.stream":
             return sse.encode_event(codec.encode(item), event=item.event, id=str(item.id))
+        case "events.all":
+            return sse.encode_event(codec.encode(item), event=item.kind, id=str(item.cursor))
         case "runs.stream":
             return sse.encode_event(codec.encode(item), event=item.kind, id=str(item.seq))
+        case "approvals.stream":
+            return sse.encode_event(codec.encode(item), event="approval", id=item.approval_id)
+        case "ledger.verifyStream":
+            name = "progress" if item.result is None else "result"
+            return sse.encode_event(codec.encode(item), event=name)
         case "games.stream":
             # Not named after its channel: that is a mod's word.
             return sse.encode_event(codec.encode(item), event="game", id=str(item.cursor))

@@ -67,6 +67,7 @@ async function showPage(to) {
     current = { page, dispose };
     content.replaceChildren(h("h1", { class: "page-title" }, page.title), result);
     title.value = page.title;
+    frame.querySelector('nav [aria-current]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   } catch (error) {
     if (mine !== turn) return;
     current?.dispose();
@@ -216,8 +217,8 @@ function showKeys() {
 const STATES = { live: "live", reconnecting: "reconnecting", stopped: "not connected" };
 
 const frame = h("div", { class: "frame" },
-  h("a", { class: "skip", href: "#/", onclick: (/** @type {Event} */ event) => { event.preventDefault(); content.focus(); } }, "Skip to the page"),
   h("header", { class: "top" },
+    h("a", { class: "skip", href: "#/", onclick: (/** @type {Event} */ event) => { event.preventDefault(); content.focus(); } }, "Skip to the page"),
     h("a", { class: "brand", href: `#/${HOME}` }, h("span", { class: "glyph", "aria-hidden": "true" }), "Bascule"),
     h("span", { class: () => `link-state ${streamState.value}`, role: "status" }, () => STATES[streamState.value]),
     h("span", { class: "grow" }),
@@ -226,7 +227,7 @@ const frame = h("div", { class: "frame" },
   h("nav", { "aria-label": "Pages" }, PAGES.map(([path, name]) => h("a", {
     href: `#/${path}`, class: `nav-${path}`, "aria-current": () => (place.value.name === path ? "page" : null),
   }, h("span", null, name), path === HOME ? show(count, () => h("span", { class: "count", "aria-label": () => `${count.value} waiting` }, count)) : null,
-  path === "person" ? h("span", { class: "grade" }, () => ({ paired: "paired", signed_in: "signed in" })[session.value.grade] ?? "") : null))),
+  path === "person" ? h("span", { class: "grade" }, () => session.value.grade.replace("_", " ")) : null))),
   h("div", { class: "column" },
     stop.stopBanner(),
     show(() => streamState.value === "reconnecting" || session.value.state === "unreachable", () => h("div", { class: "banner warn", role: "status" },

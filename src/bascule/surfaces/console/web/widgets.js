@@ -56,7 +56,7 @@ export function code(lines, options) {
     for (const row of part) {
       const mark = /** @type {Line} */ (row).mark ?? " ";
       chunk.appendChild(h("div", { class: `line ${MARKS[mark] ?? ""}` },
-        marked ? h("span", { class: "mark" }, mark) : null, visibleText(row.text), row.text ? null : "\u00a0"));
+        marked ? h("span", { class: "mark" }, row.text.startsWith("@@") ? "" : mark) : null, visibleText(row.text), row.text ? null : "\u00a0"));
     }
     box.appendChild(chunk);
   }
@@ -117,7 +117,8 @@ export function time(iso) {
   if (!iso) return h("span", { class: "muted" }, "–");
   const at = Date.parse(iso);
   const text = () => {
-    const ago = moment.value + skewMs.value - at;
+    moment.value; // followed, not read: it may be up to 15 s old
+    const ago = Date.now() + skewMs.value - at;
     return Math.abs(ago) < 5_000 ? "now" : ago > 0 ? `${duration(ago)} ago` : `in ${duration(-ago)}`;
   };
   return h("time", { datetime: iso, title: new Date(at).toLocaleString() }, text);
@@ -244,7 +245,7 @@ export function dialog(title, build, options) {
 }
 
 /** @param {Child} title @param {Child} body @param {string} yes what the button does, as a verb @param {{danger?: boolean}} [options] @returns {Promise<boolean>} */
-export const confirmDialog = async (title, body, yes, options) => Boolean(await dialog(title, (close) => [
+export const confirmDialog = async (title, body, yes, options) => Boolean(await dialog(title, (/** @type {(yes: boolean) => void} */ close) => [
   h("div", { class: "dialog-body" }, body),
   h("div", { class: "actions" },
     h("button", { autofocus: true, onclick: () => close(false) }, "Cancel"),

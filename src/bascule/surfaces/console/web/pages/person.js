@@ -99,7 +99,7 @@ function passkeys() {
         { title: "Enrolled", cell: (key) => time(key.createdAt) },
         { title: "Last used", cell: (key) => time(key.lastUsedAt) },
         { title: "State", cell: (key) => (key.suspended ? badge("suspended", "bad", "its counter went back: it may have been copied") : key.synced ? badge("synced", "info") : badge("this device", "ok")) },
-        { title: "", cell: (key) => h("button", { class: "quiet", type: "button", "aria-label": `Remove ${key.name}`, onclick: () => revoke(key) }, "Remove…") },
+        { title: "Action", cell: (key) => h("button", { class: "quiet", type: "button", "aria-label": `Remove ${key.name}`, onclick: () => revoke(key) }, "Remove…") },
       ], () => found.value.value ?? [], (key) => key.passkeyId, { caption: "Passkeys" }),
       () => empty("No passkey yet.", "bascule person passkey add", "With one, a touch answers; without, you type the passphrase for each answer. The command asks for your passphrase and shows a code:")),
       enrolment(reload, found),
@@ -126,6 +126,7 @@ function enrolment(done, found) {
       const { name } = await post("/v1/passkeys/confirm", { challengeId: first.challengeId, assertion: signed });
       toast(`Enrolled: ${name}`, "ok");
       code.value = "";
+      /** @type {HTMLFormElement} */ (event.target).reset();
       done();
     } catch (caught) {
       error.value = caught;
@@ -172,7 +173,7 @@ function sessions() {
       { title: "Grade", cell: (item) => (item.grade === "signed_in" ? badge("signed in", "ok") : badge("paired", "info")) },
       { title: "Since", cell: (item) => time(item.since) },
       { title: "Last seen", cell: (item) => time(item.lastSeen) },
-      { title: "", cell: (item) => (item.current ? null : h("button", { class: "quiet", type: "button", "aria-label": `End session ${item.sessionId}`, onclick: () => revoke(item.sessionId) }, "End")) },
+      { title: "Action", cell: (item) => (item.current ? null : h("button", { class: "quiet", type: "button", "aria-label": `End session ${item.sessionId}`, onclick: () => revoke(item.sessionId) }, "End")) },
     ], () => found.value.value ?? [], (item) => item.sessionId, { caption: "Sessions" })));
 }
 
