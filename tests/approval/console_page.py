@@ -3,10 +3,10 @@
 from typing import Any
 
 from felling import PASSPHRASE, Grove
-from soft_key import ORIGIN, SoftKey
 
 from bascule.kernel.call import BROWSER, ConsoleSession, Grade
 from bascule.testing.fakes import FakeConnection
+from soft_key import ORIGIN, SoftKey
 
 
 class Page:

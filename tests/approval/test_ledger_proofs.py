@@ -6,14 +6,16 @@ import msgspec
 import pytest
 from console_page import Page, approves, asked
 from felling import Grove
-from soft_key import SoftKey, b64, unb64
 
+from bascule.admin.records import PasskeyRecord
 from bascule.admin.service import verify
+from bascule.kernel.identity.proof_records import ProofWalk
 from bascule.kernel.journal_ports import Batch, LedgerRow
 from bascule.kernel.ledger import GENESIS, Record, link, read_record
 from bascule.stores.memory import MemoryStore
 from bascule.testing.fakes import FakeConnection, MemoryAnchors
 from gabp import codec
+from soft_key import SoftKey, b64, unb64
 
 DAY = 86_400
 # Of one answer, with all of its signature: a ledger of years must stay small.
@@ -318,7 +320,9 @@ def test_a_smuggled_enrolment_needs_a_signature_of_its_key(story):
     number = at(records, "passkeys.confirm")
     evil = SoftKey()
     keys = {"pk_evil": {**records[number].details["keys"][story.passkey_id], "publicKey": evil.create("")["publicKey"]}}
-    forged = msgspec.structs.replace(records[number], subject="pk_evil", details={**records[number].details, "keys": keys})
+    forged = msgspec.structs.replace(
+        records[number], subject="pk_evil", details={**records[number].details, "keys": keys}
+    )
     assert faults_of([*records, forged])
     only_kept = msgspec.structs.replace(forged, principal="daemon", method="passkeys.keep", details={"keys": keys})
     assert faults_of([*records, only_kept])
@@ -344,15 +348,20 @@ def test_an_approval_over_an_unlocked_link_connection_needs_no_signature(story):
 # -- retention --
 
 
+def fill_segment(house):
+    while house.journal.chain.seq % 10:
+        house.register(f"agent{house.journal.chain.seq}")
+
+
 def test_signatures_stay_provable_when_the_record_of_the_enrolment_is_dropped():
     story = Story(segment_records=10, ledger_days=1)
     house = story.grove.house
     with house:
+        fill_segment(house)
         house.advance(DAY / 2)
         story.page = Page(story.grove).sign_in(story.key)
         story.approve("elm")
-        while house.journal.chain.seq % 10 or house.journal.chain.seq < 20:
-            house.register(f"agent{house.journal.chain.seq}")
+        fill_segment(house)
         house.advance(DAY / 2 + 60)
         house.call("local", "daemon.gc")
         methods = {record.method for record in story.records()}
@@ -361,6 +370,37 @@ def test_signatures_stay_provable_when_the_record_of_the_enrolment_is_dropped():
         result = house.call("local", "ledger.verify")
         assert result["faults"] == []
         assert result["signatures"] >= 1
+        # The control: without that record nobody knows the key.
+        records = [record for record in story.records() if record.method != "passkeys.keep"]
+        assert any("never enrolled" in each for each in window_faults(records))
         house.restart()
         Page(story.grove).sign_in(story.key)
+        assert story.faults() == []
+
+
+def window_faults(records):
+    walk = ProofWalk()
+    for record in records:
+        walk.look(record)
+    walk.finish()
+    return walk.faults
+
+
+def test_a_key_that_was_revoked_is_kept_for_as_long_as_its_signatures_are():
+    story = Story(segment_records=10, ledger_days=1)
+    house = story.grove.house
+    with house:
+        fill_segment(house)
+        house.advance(DAY / 2)
+        Page(story.grove).sign_in(story.key)
+        house.call("person", "passkeys.revoke", {"passkeyId": story.passkey_id})
+        fill_segment(house)
+        house.advance(DAY / 2 + 60)
+        house.call("local", "daemon.gc")
+        assert story.passkey_id in dict(house.store.load("passkeys", PasskeyRecord))
+        assert story.faults() == []
+        fill_segment(house)
+        house.advance(DAY + 60)
+        house.call("local", "daemon.gc")
+        assert dict(house.store.load("passkeys", PasskeyRecord)) == {}
         assert story.faults() == []

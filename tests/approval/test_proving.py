@@ -3,12 +3,13 @@
 import pytest
 from console_page import Page, approves, asked
 from felling import Grove
-from soft_key import ORIGIN, PRESENT, SoftKey
 
 from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound, Overloaded, ProofRequired, StorageFull
+from bascule.kernel.call import ConsoleSession
 from bascule.kernel.identity.passphrase import FREE_TRIES
 from bascule.kernel.identity.proofs import CHALLENGE_SECONDS, MAX_CALLS, PROOF_SECONDS
 from bascule.testing.stores import HeldStore
+from soft_key import ORIGIN, PRESENT, SoftKey
 
 
 @pytest.fixture
@@ -90,8 +91,6 @@ def test_a_session_that_could_not_be_recorded_does_not_exist(key, grove):
 
 
 def _session(page):
-    from bascule.kernel.call import ConsoleSession
-
     found = page.sessions.find(page.token)
     return ConsoleSession(found.session_id, found.grade)
 
@@ -210,7 +209,7 @@ def test_an_answer_after_a_minute_is_too_late(grove, page, key):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    "lie",
     [
         ("origin", "http://localhost:5050", "another address"),
         ("rp_id", "example.com", "another site"),
@@ -222,7 +221,8 @@ def test_an_answer_after_a_minute_is_too_late(grove, page, key):
         ("client", {"challenge": "AAAA"}, "another challenge"),
     ],
 )
-def test_a_ceremony_of_another_page_approves_nothing(grove, page, key, field, value, words):
+def test_a_ceremony_of_another_page_approves_nothing(grove, page, key, lie):
+    field, value, words = lie
     approval_id = asked(grove)
     honest = getattr(key, field)
     setattr(key, field, value)

@@ -1,5 +1,6 @@
-"""Passkeys over the real door: enrolled, used to sign in and to prove a call, kept over a restart, found in the ledger."""
+"""Passkeys over the real door: enrolled, used to sign in and to prove a call, kept, and found in the ledger."""
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -8,11 +9,11 @@ import zlib
 import pytest
 from living import Living, run_command
 from pages import Page
-from soft_key import PRESENT, SoftKey
 from terminal import on_a_terminal
 from wires import LinkWire
 
 from inside import CHEAP_PASSPHRASE
+from soft_key import PRESENT, SoftKey
 
 PASSPHRASE = "correct horse battery staple"
 INVITE = ("passkeys.invite", "/v1/passkeys/invite", {})
@@ -81,7 +82,11 @@ def test_a_person_signs_in_with_a_touch_and_proves_a_call_with_another(daemon, k
     page = Page(daemon)
     assert sign_in(page, key).json["grade"] == "signed_in"
     refused = page.post(INVITE[1])
-    assert (refused.status, refused.error["code"], refused.error["details"]["grade"]) == (403, "proof_required", "fresh")
+    assert (refused.status, refused.error["code"], refused.error["details"]["grade"]) == (
+        403,
+        "proof_required",
+        "fresh",
+    )
     assert re.fullmatch(r"[0-9A-Z]{4}-[0-9A-Z]{4}", ok(act(page, key, *INVITE))["code"])
 
 
@@ -134,12 +139,13 @@ def test_a_key_that_was_written_into_the_database_is_ignored(state, daemon, key)
     assert daemon.stop() == 0
     evil = SoftKey()
     evil.origin = key.origin
-    with sqlite3.connect(f"{state}/bascule.db") as database:
+    with contextlib.closing(sqlite3.connect(f"{state}/bascule.db")) as database:
         ((name, body),) = database.execute("SELECT key, body FROM passkeys")
         row = json.loads(body) | {"credential_id": evil.id, "public_key": evil.create("")["publicKey"], "counter": 0}
         text = json.dumps(row).encode()
         crc = zlib.crc32(text, zlib.crc32(name.encode()))
         database.execute("UPDATE passkeys SET body = ?, crc = ?", (text, crc))
+        database.commit()
     with living(state, console_port=port) as again:
         assert sign_in(Page(again), evil).status == 403
         assert sign_in(Page(again), key).status == 403
@@ -169,14 +175,10 @@ def test_the_command_shows_a_code_and_waits_for_the_key(state, daemon):
         if found and not enrolled:
             enrolled.append(enrol(page, found[0], key, "blue key"))
 
-    done = on_a_terminal(
-        "person", "passkey", "add", *here, typed=[("Passphrase: ", PASSPHRASE)], reader=type_code
-    )
+    done = on_a_terminal("person", "passkey", "add", *here, typed=[("Passphrase: ", PASSPHRASE)], reader=type_code)
     assert (done.code, "added: blue key" in done.shown) == (0, True), done.shown
     listed = run_command("person", "passkey", "list", *here).stdout
     assert enrolled[0] in listed
-    done = on_a_terminal(
-        "person", "passkey", "revoke", enrolled[0], *here, typed=[("Passphrase: ", PASSPHRASE)]
-    )
+    done = on_a_terminal("person", "passkey", "revoke", enrolled[0], *here, typed=[("Passphrase: ", PASSPHRASE)])
     assert done.code == 0, done.shown
     assert "no passkeys" in run_command("person", "passkey", "list", *here).stdout

@@ -4,7 +4,6 @@ import os
 
 import pytest
 import webauthn as other
-from soft_key import ATTESTED, BACKED_UP, ELIGIBLE, ORIGIN, PRESENT, RP_ID, VERIFIED, SoftKey, b64, unb64
 from webauthn.helpers.exceptions import WebAuthnException
 
 from bascule.kernel.identity.webauthn import (
@@ -18,6 +17,7 @@ from bascule.kernel.identity.webauthn import (
     verify_assertion,
     verify_registration,
 )
+from soft_key import ATTESTED, BACKED_UP, ELIGIBLE, ORIGIN, PRESENT, RP_ID, VERIFIED, SoftKey, b64, unb64
 
 CHALLENGE = os.urandom(32)
 

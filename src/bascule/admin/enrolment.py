@@ -72,8 +72,8 @@ _CONFIRM = "passkeys.confirm"
 _USER_ID_BYTES = 16
 
 PIN_HINT = (
-    "this key cannot tell who touches it. Set a PIN: Chromium does it at chrome://settings/securityKeys, a YubiKey also "
-    "with `ykman fido access change-pin`; a laptop or phone needs a screen lock. Then begin again"
+    "this key cannot tell who touches it. Set a PIN: Chromium does it at chrome://settings/securityKeys, a YubiKey "
+    "also with `ykman fido access change-pin`; a laptop or phone needs a screen lock. Then begin again"
 )
 
 
@@ -141,9 +141,7 @@ class Enrolment:
                 "timeout": round(CHALLENGE_SECONDS * 1000),
                 "attestation": "none",
                 "authenticatorSelection": {"residentKey": "discouraged", "userVerification": "required"},
-                "excludeCredentials": [
-                    {"type": "public-key", **_plain(each)} for each in self._passkeys.allowed()
-                ],
+                "excludeCredentials": [{"type": "public-key", **_plain(each)} for each in self._passkeys.allowed()],
             },
         )
 
@@ -275,9 +273,7 @@ def assertion_of(params: AssertionParams) -> Assertion:
     )
 
 
-def challenge_result(
-    challenge: Challenge, allowed: list[AllowedCredential], *, passphrase: bool
-) -> ChallengeResult:
+def challenge_result(challenge: Challenge, allowed: list[AllowedCredential], *, passphrase: bool) -> ChallengeResult:
     return ChallengeResult(
         challenge_id=challenge.challenge_id,
         challenge=to_base64url(challenge.bytes),

@@ -132,9 +132,7 @@ class Passkeys:
         passkey = self.table.rows.get(params.passkey_id)
         if passkey is None or passkey.ended is not None:
             raise NotFound(f"no passkey {params.passkey_id}", hint="`bascule person passkey list` shows yours")
-        tx.put(
-            self.table, passkey.passkey_id, msgspec.structs.replace(passkey, ended=self._journal.chain.seq + 1)
-        )
+        tx.put(self.table, passkey.passkey_id, msgspec.structs.replace(passkey, ended=self._journal.chain.seq + 1))
         tx.subject = passkey.passkey_id
         tx.details = {"process": getattr(call.connection, "peer", None)}
         return Nothing()

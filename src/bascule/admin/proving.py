@@ -125,9 +125,7 @@ class Proving:
 
         return self._person.with_passphrase(params.passphrase, right, call, tx)
 
-    def _by_passkey(
-        self, call: Call, challenge: Challenge, params: AssertionParams, tx: Transaction
-    ) -> ProveResult:
+    def _by_passkey(self, call: Call, challenge: Challenge, params: AssertionParams, tx: Transaction) -> ProveResult:
         passkey = self._passkeys.find(params.credential_id)
         try:
             made = assertion_of(params)
@@ -161,9 +159,7 @@ class Proving:
 
         tx.add_done_callback(settled)
         tx.subject = session.session_id
-        return ProveResult(
-            token=session.token, session_id=session.session_id, grade=session.grade, until=session.until
-        )
+        return ProveResult(token=session.token, session_id=session.session_id, grade=session.grade, until=session.until)
 
     def _end_session(self, session_id: str) -> None:
         self._sessions.end(session_id)

@@ -19,9 +19,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     passkey = verbs.add_parser(
         "passkey",
         help="enrol a passkey, so that the console takes a touch for your word",
-        description="With a passkey (a security key, the finger sensor of a laptop, a phone) you answer in the web console "
-        "with one touch, for exactly what it shows. Enrolling one needs your passphrase here, and a code that you type "
-        "into the console.",
+        description="With a passkey (a security key, the finger sensor of a laptop, a phone) you answer in the web "
+        "console with one touch, for exactly what it shows. Enrolling one needs your passphrase here, and a code that "
+        "you type into the console.",
     )
     actions = passkey.add_subparsers(metavar="VERB", required=True)
     add = actions.add_parser("add", help="show the code to type into the console, and wait for the key")
@@ -42,7 +42,8 @@ def run_add(args: argparse.Namespace) -> int:
         unlock(client)
         invite = client.call("passkeys.invite", {})
         where = client.call("daemon.status", {})["doors"].get("console", "the console (`bascule console`)")
-        show(f"Open {where}, choose Person, then Add a passkey, and type this code within 3 minutes:\n\n  {invite['code']}\n")
+        show(f"Open {where}, choose Person, then Add a passkey, and type this code within 3 minutes:")
+        show(f"\n  {invite['code']}\n")
         return _wait_for_key(client, before, time.monotonic() + 180.0)
 
 

@@ -63,7 +63,9 @@ def run_reset(args: argparse.Namespace) -> int:
     if running_pid(state) is not None:
         say("bascule: stop the daemon first (`bascule down`): a reset revokes every token it holds")
         return CONFLICT
-    answer = read_from_tty("This removes the passphrase and revokes every passkey and every agent's token. Type RESET: ")
+    answer = read_from_tty(
+        "This removes the passphrase and revokes every passkey and every agent's token. Type RESET: "
+    )
     if answer != "RESET":
         say("bascule: nothing was changed")
         return USAGE

@@ -24,7 +24,7 @@ P = TypeVar("P", bound=msgspec.Struct)
 R = TypeVar("R")
 Answer: TypeAlias = "R | Deferred[R] | Future[R]"
 # What a person at the console must show for a call: always the same, or depending on its params.
-Proof: TypeAlias = "Grade | Callable[[Any], Grade]"
+Proof: TypeAlias = Grade | Callable[[Any], Grade]
 
 
 class Effect(StrEnum):

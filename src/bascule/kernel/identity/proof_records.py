@@ -8,9 +8,9 @@
 | `person.prove` | what was signed, and the signature; its subject is the proof (or the session that was signed in) |
 | any other, with `details.proof` | a call that was made with that proof |
 
-`ProofWalk` reads these in the order of the chain and checks every signature again, with the key from the record of its
-enrolment. Nothing else is needed, so a copy of the ledger is enough. A passphrase leaves no signature: such a proof says
-only that the daemon compared it.
+`ProofWalk` reads these in the order of the chain and checks every signature again, with the key from the record of
+its enrolment. Nothing else is needed, so a copy of the ledger is enough. A passphrase leaves no signature: such a proof
+says only that the daemon compared it.
 """
 
 import hashlib
@@ -44,7 +44,8 @@ RESET: Final = "person.reset"
 PROVED: Final = "person.prove"
 DECIDED: Final = "approvals.decide"
 
-BY_PASSPHRASE: Final = "passphrase"
+# What `details.by` says where nothing was signed.
+TYPED: Final = "passphrase"
 # `kernel.effects.BEGUN`, which lies above us.
 _BEGUN: Final = "begun"
 
@@ -90,7 +91,7 @@ def evidence_of(challenge: Challenge, made: Assertion) -> dict[str, Any]:
 
 
 def passphrase_evidence(challenge: Challenge) -> dict[str, Any]:
-    return {"statement": msgspec.to_builtins(challenge.statement), "by": BY_PASSPHRASE}
+    return {"statement": msgspec.to_builtins(challenge.statement), "by": TYPED}
 
 
 def kept_keys(record: Record) -> dict[str, KeptKey]:
@@ -144,28 +145,28 @@ class ProofWalk:
         if self._first is None:
             self._first = record
         try:
-            if record.outcome == _BEGUN:
-                # An effect outside of the store; the record of its end names the same proof by `begun`.
-                self._use_if_named(record)
-                return
-            if record.outcome != "ok":
-                return
-            match record.method:
-                case "passkeys.confirm":
-                    self._enrol(record)
-                case "passkeys.keep":
-                    self._keep(record)
-                case "passkeys.revoke" | "passkeys.suspend":
-                    self._end(self._credential_of.get(record.subject or ""), record.seq)
-                case "person.reset":
-                    for credential_id in self._keys:
-                        self._end(credential_id, record.seq)
-                case "person.prove":
-                    self._prove(record)
-            if not self._use_if_named(record) and _needs_proof(record):
-                raise Unproved("it names no proof")
+            if record.outcome == "ok":
+                self._learn(record)
+            # An effect outside of the store names its proof where it begins, every other record where it ends.
+            if record.outcome in ("ok", _BEGUN):
+                self._use(record)
         except (Unproved, msgspec.ValidationError) as error:
             self._fault(record, str(error))
+
+    def _learn(self, record: Record) -> None:
+        """What the record says of keys and proofs."""
+        match record.method:
+            case "passkeys.confirm":
+                self._enrol(record)
+            case "passkeys.keep":
+                self._keep(record)
+            case "passkeys.revoke" | "passkeys.suspend":
+                self._end(self._credential_of.get(record.subject or ""), record.seq)
+            case "person.reset":
+                for credential_id in self._keys:
+                    self._end(credential_id, record.seq)
+            case "person.prove":
+                self._prove(record)
 
     def finish(self) -> None:
         for waiting in self._waiting.values() if not self._is_window else ():
@@ -216,23 +217,19 @@ class ProofWalk:
     def _prove(self, record: Record) -> None:
         details = record.details or {}
         statement = msgspec.convert(details.get("statement"), Statement)
-        # Its calls count as named even if the signature does not hold: one fault for one forgery.
+        if details.get("by") != TYPED:
+            self._check_signed(record, msgspec.convert(details, Evidence))
         if statement.purpose == "calls" and record.subject is not None:
             self._proofs[record.subject] = list(statement.calls)
-        if details.get("by") == BY_PASSPHRASE:
-            return
-        try:
-            evidence = msgspec.convert(details, Evidence)
-            known = self._keys.get(evidence.credential_id)
-            if known is not None:
-                self._check_with(known, record, evidence)
-            elif self._begins_at_first:
-                raise Unproved("its key was never enrolled")
-            else:
-                self._waiting.setdefault(evidence.credential_id, []).append((record, evidence))
-        except (Unproved, msgspec.ValidationError):
-            self._proofs.pop(record.subject or "", None)
-            raise
+
+    def _check_signed(self, record: Record, evidence: Evidence) -> None:
+        key = self._keys.get(evidence.credential_id)
+        if key is not None:
+            self._check_with(key, record, evidence)
+        elif self._begins_at_first:
+            raise Unproved("its key was never enrolled")
+        else:
+            self._waiting.setdefault(evidence.credential_id, []).append((record, evidence))
 
     def _check_with(self, key: _Key, record: Record, evidence: Evidence) -> None:
         if not key.holds_at(record.seq):
@@ -265,14 +262,13 @@ class ProofWalk:
             raise Unproved(f"it repeats the signature of record {earlier}")
         self.signatures += 1
 
-    def _use_if_named(self, record: Record) -> bool:
+    def _use(self, record: Record) -> None:
+        """Find the call of the proof that it names, and strike it off: one call, one record."""
         proof_id = (record.details or {}).get("proof")
         if proof_id is None:
-            return False
-        self._use(record, proof_id)
-        return True
-
-    def _use(self, record: Record, proof_id: Any) -> None:
+            if _needs_proof(record):
+                raise Unproved("it names no proof")
+            return
         calls = self._proofs.get(proof_id) if isinstance(proof_id, str) else None
         if calls is None:
             if self._may_be_dropped(record):
@@ -297,11 +293,7 @@ class ProofWalk:
 
     def _may_be_dropped(self, record: Record) -> bool:
         """The record of its proof may have been the last of a segment that retention dropped."""
-        return (
-            not self._begins_at_first
-            and self._first is not None
-            and record.at - self._first.at < _PROOF_REACH_MS
-        )
+        return not self._begins_at_first and self._first is not None and record.at - self._first.at < _PROOF_REACH_MS
 
     def _fault(self, record: Record, why: str) -> None:
         if len(self.faults) >= self.MAX_FAULTS:

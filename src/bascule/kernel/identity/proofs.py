@@ -163,7 +163,9 @@ class Proofs:
             also_at=origins[1:],
             purpose=purpose,
             session=session_id,
-            calls=tuple(StatedCall(method=each.method, digest=self.keyed(each.digest), about=each.about) for each in asked),
+            calls=tuple(
+                StatedCall(method=each.method, digest=self.keyed(each.digest), about=each.about) for each in asked
+            ),
             nonce=new_token(),
             expires_at=rfc3339(expires_at),
         )
@@ -199,9 +201,7 @@ class Proofs:
 
     def prepare(self) -> Proof:
         """The name of the proof to come; it counts once it is `issued`."""
-        return Proof(
-            proof_id=new_id("prf"), expires_at=self._clock.wall_ms() + round(self._proof_seconds * 1000)
-        )
+        return Proof(proof_id=new_id("prf"), expires_at=self._clock.wall_ms() + round(self._proof_seconds * 1000))
 
     def issue(self, proof: Proof, challenge: Challenge) -> None:
         """The record of it is durable: from now on its calls may be made."""

@@ -1,8 +1,8 @@
 """WebAuthn ceremonies, checked: bytes in, a verdict out. No clock, no store, no session.
 
 A browser signs `authenticatorData || SHA-256(clientDataJSON)`. The client data names the challenge and the page's
-origin, the authenticator data the RP ID and whether a person was there and was verified. `ASSERTION_CHECKS` is the order
-of checks; the first that does not hold is the refusal. The counter is compared last, because only a valid signature says
+origin, the authenticator data the RP ID and whether a person was there and was verified. `CHECKS` is the order of
+checks; the first that does not hold is the refusal. The counter is compared last, because only a valid signature says
 anything about it.
 
 Attestation is `none`: which model made a key is not our business. The public key is what the browser's

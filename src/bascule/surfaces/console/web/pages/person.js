@@ -1,8 +1,8 @@
 // @ts-check
 /** You: signing in, pairing this browser, passkeys, sessions, and how the console calls for you. */
-import { h, onCleanup, show, signal } from "../view.js";
+import { effect, h, onCleanup, show, signal } from "../view.js";
 import { get, post } from "../api.js";
-import { pair, refresh, session, signInByKey, signInByPassphrase, signInChallenge, signOut } from "../session.js";
+import { offersKey, pair, refresh, session, signInByKey, signInByPassphrase, signInChallenge, signOut } from "../session.js";
 import { act, ceremony, send } from "../proof.js";
 import { assertion, creation, passkeysUsable } from "../webauthn.js";
 import { badge, command, confirmDialog, empty, failure, loaded, resource, second, table, time, toast, toastError, visibleText } from "../widgets.js";
@@ -18,22 +18,31 @@ export const page = {
 // Signing in ----------------------------------------------------------------------------------------------------
 
 function signInView() {
+  const offered = signal(/** @type {import("../session.js").Challenge | null} */ (null));
   return h("div", { class: "sign-in" },
     show(() => session.value.error && session.value.state !== "none", () => failure(session.value.error)),
     h("section", { class: "panel" }, h("h2", null, "Sign in"),
       h("p", { class: "muted" }, "With your passkey or passphrase this browser acts as you: it may look, deny and stop. Every approval asks you anew."),
-      ceremony({
-        challenge: signInChallenge,
-        byKey: (challenge, stop) => signInByKey(challenge, stop).then(() => ({})),
-        byPassphrase: (passphrase) => signInByPassphrase(passphrase).then(() => ({})),
-        lines: [], yes: "Sign in",
-      }, () => {}, { onpage: true })),
+      signInWays(() => {}, offered)),
     h("section", { class: "panel" }, h("h2", null, "Pair this browser"),
       h("p", { class: "muted" }, "Without a passkey at hand: a terminal of yours says that this page is yours. A paired browser may look; to answer, sign in."),
-      pairing()));
+      pairing(offered)));
 }
 
-function pairing() {
+/** @param {() => void} done @param {import("../view.js").Signal<any>} [offered] gets the first challenge */
+const signInWays = (done, offered) => ceremony({
+  challenge: async () => {
+    const challenge = await signInChallenge();
+    if (offered) offered.value = challenge;
+    return challenge;
+  },
+  byKey: (challenge, stop) => signInByKey(challenge, stop).then(() => ({})),
+  byPassphrase: (passphrase) => signInByPassphrase(passphrase).then(() => ({})),
+  lines: [], yes: "Sign in",
+}, done, { onpage: true });
+
+/** @param {import("../view.js").Signal<import("../session.js").Challenge | null>} offered */
+function pairing(offered) {
   const shown = signal(/** @type {{digits: string, expiresAt: string} | null} */ (null));
   const error = signal(/** @type {any} */ (null));
   const stop = new AbortController();
@@ -48,6 +57,14 @@ function pairing() {
       if (!stop.signal.aborted) error.value = caught;
     }
   };
+  // `bascule console` has just opened this page, most likely: without a key to touch, the digits come by themselves. Once,
+  // because two pages that ask within a minute are both refused.
+  let asked = false;
+  effect(() => {
+    if (asked || !offered.value || offersKey(offered.value)) return;
+    asked = true;
+    begin();
+  });
   return h("div", { class: "pairing" },
     show(error, () => failure(error.value)),
     show(shown, () => h("div", { role: "status" },
@@ -69,12 +86,7 @@ function account() {
         h("span", { class: "grow" }), h("button", { type: "button", onclick: () => signOut().catch(toastError) }, "Sign out")),
       h("p", null, () => (session.value.grade === "signed_in" ? "It acts as you: it may look, deny and stop. Each approval asks for your key or passphrase." : "It may look. To answer questions, sign in:"),
         " ", () => (session.value.until ? ["Until ", time(session.value.until), "."] : null)),
-      show(() => session.value.grade === "paired", () => h("div", { class: "sign-in-here" }, ceremony({
-        challenge: signInChallenge,
-        byKey: (challenge, stop) => signInByKey(challenge, stop).then(() => ({})),
-        byPassphrase: (passphrase) => signInByPassphrase(passphrase).then(() => ({})),
-        lines: [], yes: "Sign in",
-      }, () => toast("Signed in.", "ok"), { onpage: true }))),
+      show(() => session.value.grade === "paired", () => h("div", { class: "sign-in-here" }, signInWays(() => toast("Signed in.", "ok")))),
       h("dl", { class: "facts" }, h("dt", null, "Daemon"), h("dd", null, () => visibleText(`${session.value.version ?? ""} ${session.value.daemon ?? ""}`)),
         h("dt", null, "Address"), h("dd", null, () => session.value.origin ?? location.origin))),
     passkeys(), sessions(), calling());
