@@ -173,9 +173,17 @@ export function virtualList(items, rowHeight, render, options) {
   observer.observe(box);
   onCleanup(() => observer.disconnect());
   effect(() => { all.value; untrack(measure); });
+  // The same object for the same row: scrolling does not make again what stays in sight.
+  /** @type {Map<number, {item: T, index: number}>} */
+  let kept = new Map();
   const seen = computed(() => {
     const { first, last } = range.value;
-    return all.value.slice(first, last).map((item, at) => ({ item, index: first + at }));
+    const before = kept;
+    kept = new Map(all.value.slice(first, last).map((item, at) => {
+      const known = before.get(first + at);
+      return [first + at, known?.item === item ? known : { item, index: first + at }];
+    }));
+    return [...kept.values()];
   });
   append(inner, list(seen, (row) => row.index, (row) => h("div", {
     class: "virtual-row", style: () => ({ transform: `translateY(${row.value.index * rowHeight}px)`, height: `${rowHeight}px` }),
