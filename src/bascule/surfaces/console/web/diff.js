@@ -28,7 +28,8 @@ export function parseDiff(text) {
   if (lines[lines.length - 1] === "") lines.pop();
   lines.forEach((line, index) => {
     const inHunk = oldLeft > 0 || nowLeft > 0;
-    const hunk = inHunk ? null : /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(line);
+    // Every line inside of a hunk begins with a mark, so this is one even where the counts before it are wrong.
+    const hunk = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(line);
     if (!inHunk && line.startsWith("--- ") && lines[index + 1]?.startsWith("+++ ")) {
       file = { path: nameOf(line, lines[index + 1]), lines: [], added: 0, removed: 0 };
       files.push(file);

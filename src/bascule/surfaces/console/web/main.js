@@ -20,7 +20,7 @@ import { dialog, failure, kbd, toastBox, toastError } from "./widgets.js";
 const PAGES = [
   ["approvals", "Approvals", "a"], ["live", "Live", "l"], ["tickets", "Tickets", "t"], ["runs", "Runs", "r"],
   ["evidence", "Evidence", "e"], ["games", "Games", "m"], ["ledger", "Ledger", "d"], ["policy", "Policy", "p"],
-  ["health", "Health", "h"], ["person", "You", "y"],
+  ["health", "Health", "h"], ["person", "Person", "o"],
 ];
 const HOME = "approvals";
 /** Between g and its letter, and between s and s. */
@@ -67,6 +67,7 @@ async function showPage(to) {
     current = { page, dispose };
     content.replaceChildren(h("h1", { class: "page-title" }, page.title), result);
     title.value = page.title;
+    frame.querySelector('nav [aria-current]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   } catch (error) {
     if (mine !== turn) return;
     current?.dispose();
@@ -216,17 +217,17 @@ function showKeys() {
 const STATES = { live: "live", reconnecting: "reconnecting", stopped: "not connected" };
 
 const frame = h("div", { class: "frame" },
-  h("a", { class: "skip", href: "#/", onclick: (/** @type {Event} */ event) => { event.preventDefault(); content.focus(); } }, "Skip to the page"),
   h("header", { class: "top" },
+    h("a", { class: "skip", href: "#/", onclick: (/** @type {Event} */ event) => { event.preventDefault(); content.focus(); } }, "Skip to the page"),
     h("a", { class: "brand", href: `#/${HOME}` }, h("span", { class: "glyph", "aria-hidden": "true" }), "Bascule"),
-    h("span", { class: () => `link-state ${streamState.value}`, role: "status" }, () => STATES[streamState.value]),
+    h("span", { class: () => `link-state is-${streamState.value}`, role: "status" }, () => STATES[streamState.value]),
     h("span", { class: "grow" }),
     h("button", { class: "quiet keys-button", type: "button", onclick: showKeys, "aria-label": "Keys" }, kbd("?")),
     stop.stopButton()),
   h("nav", { "aria-label": "Pages" }, PAGES.map(([path, name]) => h("a", {
     href: `#/${path}`, class: `nav-${path}`, "aria-current": () => (place.value.name === path ? "page" : null),
   }, h("span", null, name), path === HOME ? show(count, () => h("span", { class: "count", "aria-label": () => `${count.value} waiting` }, count)) : null,
-  path === "person" ? h("span", { class: "grade" }, () => ({ paired: "paired", signed_in: "signed in" })[session.value.grade] ?? "") : null))),
+  path === "person" ? h("span", { class: "grade" }, () => session.value.grade.replace("_", " ")) : null))),
   h("div", { class: "column" },
     stop.stopBanner(),
     show(() => streamState.value === "reconnecting" || session.value.state === "unreachable", () => h("div", { class: "banner warn", role: "status" },

@@ -33,7 +33,6 @@ async function stop() {
   try {
     const result = await send("/v1/stop", {});
     stopped.value = { at: result.at, by: result.by, results: result.results ?? [] };
-    toast("Everything is stopped.", "bad");
   } catch (error) {
     toastError(error);
   } finally {

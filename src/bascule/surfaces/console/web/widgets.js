@@ -56,7 +56,7 @@ export function code(lines, options) {
     for (const row of part) {
       const mark = /** @type {Line} */ (row).mark ?? " ";
       chunk.appendChild(h("div", { class: `line ${MARKS[mark] ?? ""}` },
-        marked ? h("span", { class: "mark" }, mark) : null, visibleText(row.text), row.text ? null : "\u00a0"));
+        marked ? h("span", { class: "mark" }, row.text.startsWith("@@") ? "" : mark) : null, visibleText(row.text), row.text ? null : "\u00a0"));
     }
     box.appendChild(chunk);
   }
@@ -117,7 +117,8 @@ export function time(iso) {
   if (!iso) return h("span", { class: "muted" }, "–");
   const at = Date.parse(iso);
   const text = () => {
-    const ago = moment.value + skewMs.value - at;
+    moment.value; // followed, not read: it may be up to 15 s old
+    const ago = Date.now() + skewMs.value - at;
     return Math.abs(ago) < 5_000 ? "now" : ago > 0 ? `${duration(ago)} ago` : `in ${duration(-ago)}`;
   };
   return h("time", { datetime: iso, title: new Date(at).toLocaleString() }, text);
@@ -172,9 +173,17 @@ export function virtualList(items, rowHeight, render, options) {
   observer.observe(box);
   onCleanup(() => observer.disconnect());
   effect(() => { all.value; untrack(measure); });
+  // The same object for the same row: scrolling does not make again what stays in sight.
+  /** @type {Map<number, {item: T, index: number}>} */
+  let kept = new Map();
   const seen = computed(() => {
     const { first, last } = range.value;
-    return all.value.slice(first, last).map((item, at) => ({ item, index: first + at }));
+    const before = kept;
+    kept = new Map(all.value.slice(first, last).map((item, at) => {
+      const known = before.get(first + at);
+      return [first + at, known?.item === item ? known : { item, index: first + at }];
+    }));
+    return [...kept.values()];
   });
   append(inner, list(seen, (row) => row.index, (row) => h("div", {
     class: "virtual-row", style: () => ({ transform: `translateY(${row.value.index * rowHeight}px)`, height: `${rowHeight}px` }),
@@ -244,7 +253,7 @@ export function dialog(title, build, options) {
 }
 
 /** @param {Child} title @param {Child} body @param {string} yes what the button does, as a verb @param {{danger?: boolean}} [options] @returns {Promise<boolean>} */
-export const confirmDialog = async (title, body, yes, options) => Boolean(await dialog(title, (close) => [
+export const confirmDialog = async (title, body, yes, options) => Boolean(await dialog(title, (/** @type {(yes: boolean) => void} */ close) => [
   h("div", { class: "dialog-body" }, body),
   h("div", { class: "actions" },
     h("button", { autofocus: true, onclick: () => close(false) }, "Cancel"),

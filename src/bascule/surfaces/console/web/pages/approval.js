@@ -51,45 +51,50 @@ export function approvalDetail(ids, tools) {
   return h("article", { class: "question" },
     show(error, () => failure(error.value)),
     show(() => all.value.length > 0, () => h("div", { class: "question-inner" },
-      heading(all.peek()[0], ids.length, tools),
-      h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "What it would do", ref: (/** @type {HTMLElement} */ element) => { body.value = element; } },
-        list(all, (view) => view.approvalId, (view) => one(view.peek(), ids.length > 1, skipped, stateOf)),
-        show(complete, () => history(all.peek()[0])),
-        h("div", { class: "end-of-question", "aria-hidden": "true" })),
+      heading(all.peek()[0], ids.length, tools, open),
+      h("div", { class: "question-frame" }, h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "What it would do", ref: (/** @type {HTMLElement} */ element) => { body.value = element; } },
+        list(all, (view) => view.approvalId, (view) => one(view.peek(), ids.length > 1 ? all.peek()[0] : null, skipped, stateOf)),
+        show(complete, () => history(all.peek()[0]))),
+        // Over the preview, not beside the buttons: when it goes, nothing moves.
+        show(() => complete.value && open.value.length && !seenAll.value, () => h("p", { class: "scroll-hint" }, "Scroll to the end to approve"))),
       show(() => open.value.length > 0, () => answers({ ids, all, picked, complete, seenAll, tools, read }),
         () => h("div", { class: "answered", role: "status" }, () => outcome(ids, stateOf, over.value, all.value),
-          h("button", { type: "button", onclick: () => tools.goNext() }, "Next question", kbd("j")))))));
+          h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
 }
 
-/** @param {any} view @param {number} count @param {Tools} tools */
-function heading(view, count, tools) {
+/** @param {any} view @param {number} count @param {Tools} tools @param {import("../view.js").Signal<string[]>} open */
+function heading(view, count, tools, open) {
   return h("header", { class: "question-head" },
     h("div", { class: "row-top" },
       h("strong", { class: "who" }, visibleText(view.principal)), h("span", { class: "muted" }, "wants"), h("code", null, visibleText(view.method)),
       count > 1 ? badge(`×${count}`, "info") : null,
-      h("span", { class: "grow" }), h("span", { class: "muted" }, "answer within "), countdown(view.expiresAt)),
+      h("span", { class: "grow" }), show(() => open.value.length, () => [h("span", { class: "muted" }, "answer within "), countdown(view.expiresAt)])),
     count > 1 ? h("p", null, `${count} questions alike. `, h("button", { class: "quiet", type: "button", onclick: () => tools.apart?.() }, "Show them one by one"))
       : h("h2", { class: "summary" }, visibleText(view.summary)));
 }
 
-/** @param {any} view @param {boolean} grouped @param {import("../view.js").Signal<Set<string>>} skipped @param {(id: string) => string} stateOf */
-function one(view, grouped, skipped, stateOf) {
+/** @param {any} view @param {any} first of the group, which says what is the same for all @param {import("../view.js").Signal<Set<string>>} skipped @param {(id: string) => string} stateOf */
+function one(view, first, skipped, stateOf) {
   const id = view.approvalId;
   const blocks = view.blocks ?? (view.preview ? [{ kind: "text", lines: view.preview.split("\n").map((/** @type {string} */ text) => ({ text })) }] : []);
+  // The daemon's own preview often says it; once is enough.
+  const said = blocks.some((/** @type {any} */ block) => block.lines?.some((/** @type {any} */ line) => line.text.startsWith(`rule: ${view.rule}`)));
   return h("section", { class: "one" },
-    grouped ? h("label", { class: "pick" }, h("input", { type: "checkbox", checked: () => !skipped.value.has(id), disabled: () => stateOf(id) !== "pending", onchange: (/** @type {any} */ event) => {
+    first ? h("label", { class: "pick" }, h("input", { type: "checkbox", checked: () => !skipped.value.has(id), disabled: () => stateOf(id) !== "pending", onchange: (/** @type {any} */ event) => {
       const next = new Set(skipped.peek());
       if (event.target.checked) next.delete(id); else next.add(id);
       skipped.value = next;
     } }), h("strong", null, visibleText(view.summary)), () => (stateOf(id) === "pending" ? null : badge(...(STATES[stateOf(id)] ?? [stateOf(id), "plain"])))) : null,
     blocks.map((/** @type {any} */ block) => blockView(block)),
     view.hasPicture || view.picture ? picture(`/v1/approvals/${encodeURIComponent(id)}/picture`, "Where it would act, marked") : null,
+    h("div", { class: "end-of-preview", "aria-hidden": "true" }),
     h("dl", { class: "facts" },
-      h("dt", null, "Rule"), h("dd", null, h("code", null, visibleText(view.rule)), " ", visibleText(view.reason)),
+      said || (first && first !== view && first.rule === view.rule && first.reason === view.reason) ? null
+        : [h("dt", null, "Rule"), h("dd", null, h("code", null, visibleText(view.rule)), " ", visibleText(view.reason))],
       view.suggestion ? [h("dt", null, "Instead"), h("dd", null, visibleText(view.suggestion))] : null,
       view.runId ? [h("dt", null, "Run"), h("dd", null, h("a", { href: `#/runs/${encodeURIComponent(view.runId)}` }, view.runId))] : null,
       h("dt", null, "Digest"), h("dd", null, h("code", { title: view.digest }, groups(view.digest)), " ", h("span", { class: "muted" }, id)),
-      h("dt", null, "Asked"), h("dd", null, time(view.askedAt), view.waiting ? `, ${view.waiting} waiting for the answer` : ", nobody waits at the moment")));
+      first ? null : [h("dt", null, "Asked"), h("dd", null, time(view.askedAt), view.waiting ? `, ${view.waiting} waiting for the answer` : view.runId ? ", its run waits" : ", nobody waits just now: the agent may ask again")]));
 }
 
 const BLOCK_TITLES = /** @type {Record<string, string>} */ ({ command: "Command", diff: "Change", keys: "Keys", text: "Text", facts: "Facts" });
@@ -105,8 +110,7 @@ function history(view) {
   const past = view.history;
   if (!past) return null;
   return h("section", { class: "history" },
-    h("p", null, h("strong", null, visibleText(view.principal)), " asked ", past.asked === 1 ? "once before" : `${past.asked} times before`, ": ",
-      `${past.approved} approved, ${past.denied} denied, ${past.expired} expired.`),
+    h("p", null, h("strong", null, visibleText(view.principal)), past.asked === 1 ? " asks for the first time." : ` has asked ${past.asked} times: ${past.approved} approved, ${past.denied} denied, ${past.expired} expired.`),
     past.recent?.length ? h("ul", null, past.recent.map((/** @type {any} */ item) => h("li", null,
       badge(...(STATES[item.state] ?? [item.state, "plain"])), " ", visibleText(item.summary), " ", h("span", { class: "muted" }, time(item.at))))) : null);
 }
@@ -124,7 +128,7 @@ function scrolledThrough(box, complete) {
     const element = box.value;
     if (!element || !complete.value || seen.peek()) return;
     const watcher = new IntersectionObserver((found) => { if (found.some((item) => item.isIntersecting)) seen.value = true; }, { root: element, rootMargin: "8px" });
-    const last = element.querySelector(".end-of-question");
+    const last = [...element.querySelectorAll(".end-of-preview")].at(-1);
     if (last) watcher.observe(last);
     onCleanup(() => watcher.disconnect());
   });
@@ -228,8 +232,7 @@ function answers({ ids, all, picked, complete, seenAll, tools, read }) {
         kbd("a"), () => (busy.value === "approve" ? "Waiting for you…" : single ? inButton(choice.value) : `Approve ${picked.value.length}`)),
       h("button", { class: "danger", type: "button", "data-key": "d", "aria-keyshortcuts": "d", "aria-disabled": () => (busy.value ? "true" : null), onclick: deny }, kbd("d"), () => (single ? "Deny" : `Deny ${picked.value.length}`)),
       h("button", { type: "button", "data-key": "r", "aria-keyshortcuts": "r", onclick: denyWithWords }, kbd("r"), () => (words.value ? "Send these words" : "Deny with words")),
-      h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now"),
-      show(() => shut.value && complete.value, () => h("span", { class: "muted shut" }, shut))));
+      h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now")));
 }
 
 /** @param {Choice} choice */

@@ -59,7 +59,7 @@ function rowsOf(found) {
   return rows;
 }
 
-const byAge = (/** @type {Entry} */ one, /** @type {Entry} */ other) => Date.parse(one.askedAt) - Date.parse(other.askedAt) || (one.id < other.id ? -1 : 1);
+const byAge = (/** @type {Entry} */ one, /** @type {Entry} */ other) => Date.parse(one.askedAt) - Date.parse(other.askedAt);
 
 const newcomers = computed(() => {
   const placed = new Set(order.value.flatMap(({ ids }) => ids));
@@ -119,7 +119,7 @@ export const page = {
         show(() => answered.value > 0, () => h("button", { class: "quiet tidy", type: "button", onclick: tidy }, () => `Clear ${answered.value} answered`)),
         show(() => loadedOnce.value && !order.value.length && !newcomers.value.length, () => empty("Nothing waits for you.", "bascule policy explain workspace.shell",
           "When a rule says “ask”, the agent waits here for your answer. This command says what would happen to a call, and by which rule."))),
-      h("section", { class: "inbox-detail", "aria-label": "Question", "aria-live": "off" },
+      h("section", { class: "inbox-detail", "aria-label": "Chosen question" },
         show(chosen, () => h("a", { class: "back", href: "#/approvals" }, "‹ All questions")),
         () => {
           const id = chosen.value;
@@ -136,7 +136,7 @@ function rowView(item) {
   const first = computed(() => entries.value.get(item.value.ids[0]));
   const open = computed(() => item.value.ids.filter((id) => entries.value.get(id)?.state === "pending").length);
   const state = computed(() => (open.value ? "pending" : first.value?.state ?? "gone"));
-  return h("li", { class: () => `inbox-row ${state.value}` }, h("a", {
+  return h("li", { class: () => `inbox-row is-${state.value}` }, h("a", {
     href: () => `#/approvals/${encodeURIComponent(item.value.key)}`, "data-row": "open",
     "aria-current": () => (item.value.ids.includes(chosen.value) ? "true" : null),
   },

@@ -2,8 +2,8 @@
 /** Evidence: what agents saw and did on the desktop. A film strip; one execution with its pictures, elements and trace. */
 import { get } from "../api.js";
 import { h, list, onCleanup, show, signal, svg } from "../view.js";
-import { badge, duration, empty, loaded, picture, resource, time, virtualList, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, facts, onEvents, payload, settled, toneOf, who } from "./parts.js";
+import { badge, empty, loaded, picture, resource, time, virtualList, visibleText } from "../widgets.js";
+import { actionButton, address, bytes, facts, onEvents, payload, settled, toneOf, took, who } from "./parts.js";
 
 const PAGE = 60;
 const NODE_PX = 24;
@@ -103,7 +103,7 @@ function detail(item, executionId) {
       ["Execution", h("code", null, executionId)],
       ["When", time(item.at)],
       ["For", visibleText(who(item.principal ?? result.client) || "the person")],
-      ["Took", result.ms !== undefined && duration(result.ms)],
+      ["Took", result.ms !== undefined && took(result.ms)],
       ["Effect", (item.effect ?? done.effect) && badge(item.effect ?? done.effect, toneOf(item.effect ?? done.effect))],
       ["Error", result.error && [badge(result.error.code, "bad"), " ", visibleText(result.error.message)]],
       ["Window", item.tree?.window && visibleText(item.tree.window)],

@@ -132,7 +132,7 @@ function toolRow(path, tool) {
       h("code", { class: "muted", title: `Schema ${tool.schemaHash}` }, (tool.schemaHash ?? "").replace(/^sha256:/, "").slice(0, 8))),
     tool.description && h("p", null, visibleText(tool.description)),
     h("p", { class: "muted" }, tool.parameters?.length ? visibleText(`takes ${tool.parameters.join(", ")}`) : "takes nothing"),
-    () => (shown.value ? payload({ input: shown.value.inputSchema, output: shown.value.outputSchema }, `Schemas of ${tool.name}`) : actionButton("Schemas", look)));
+    () => (shown.value ? payload({ input: shown.value.inputSchema, output: shown.value.outputSchema }, `Schemas of ${tool.name}`) : actionButton("Schemas", look, { tone: "quiet" })));
 }
 
 // Events and state ------------------------------------------------------------------------------------------------

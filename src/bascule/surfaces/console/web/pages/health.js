@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { chart } from "../chart.js";
 import { h, list, onCleanup, show, signal } from "../view.js";
 import { badge, command, duration, loaded, resource, table, visibleText } from "../widgets.js";
-import { actionButton, counted, facts, heading, keepAddress, stable, toneOf } from "./parts.js";
+import { actionButton, counted, facts, heading, keepAddress, number, stable, toneOf } from "./parts.js";
 
 /** Of 10 minutes a new point comes each second; looking every five is lively enough and costs next to nothing. */
 const REFRESH_MS = { "10m": 5_000, "24h": 60_000 };
@@ -70,8 +70,8 @@ function overview(status) {
       ["Version", `${status.version}, protocol ${status.protocol}`],
       ["Running", `${duration(status.uptimeS * 1_000)}, process ${status.pid}`],
       ["Stopped", status.stopped && [badge("stopped", "bad"), ` by ${status.stopped.by}`]],
-      ["Agents", `${status.agentsOnline} online of ${status.agents}`],
-      ["Tickets", `${status.ticketsOpen} open of ${status.tickets}`],
+      ["Agents", `${number(status.agentsOnline)} online of ${number(status.agents)}`],
+      ["Tickets", `${number(status.ticketsOpen)} open of ${number(status.tickets)}`],
       ["Ledger", counted(status.ledgerRecords, "record")],
       ["Policy", visibleText(status.policy)],
       ["Durability", status.durability],

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, list, onCleanup, show, signal } from "../view.js";
 import { badge, empty, failure, loaded, resource, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, facts, follow, heading, keepAddress, payload, settled, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, facts, follow, heading, keepAddress, number, payload, settled, toneOf, who } from "./parts.js";
 
 const PAGE = 100;
 const TYPING_MS = 300;
@@ -45,7 +45,7 @@ function searchPage(query) {
         h("input", { type: "search", value: words, placeholder: "who:Jerry method:desktop.* outcome:denied since:2026-01-31", autocomplete: "off", spellcheck: "false", oninput: (event) => search(event.target.value) })),
       h("div", { class: "chips", role: "group", "aria-label": "Examples" }, EXAMPLES.map((example) =>
         h("button", { type: "button", class: "chip", onclick: () => search(example) }, example))),
-      h("p", { class: "muted", role: "status" }, () => `${counted(all().length, "record")} shown, ${scanned.value} looked through. Words without a colon match subject, method and principal.`)),
+      h("p", { class: "muted", role: "status" }, () => `${counted(all().length, "record")} shown, ${number(scanned.value)} looked through. Words without a colon match subject, method and principal.`)),
     loaded(newest, () => show(() => all().length,
       () => [
         h("ul", { class: "records" }, list(all, (record) => record.seq, (record) => recordRow(record.peek()))),
@@ -119,14 +119,14 @@ function verifyPanel() {
       if (state === "overflow") return;
       // A half of a check proves nothing, and the next begins anew: let the person decide.
       stop();
-      [failed.value, progress.value] = [{ message: `The check broke off: ${state}.` }, null];
+      [failed.value, progress.value] = [{ message: `The check broke off: ${state === "reconnecting" ? "the daemon ended it" : state}.` }, null];
     });
   }
   return h("section", { class: "panel", "aria-label": "Check of the ledger" },
     heading("Is it whole?", h("button", { type: "button", "data-key": "v", disabled: () => progress.value !== null, onclick: start }, "Verify")),
     h("div", { role: "status" },
       () => (progress.value ? h("label", { class: "progress" }, h("progress", { max: progress.value.total || null, value: progress.value.total ? progress.value.done : null, "aria-label": "Records checked" }),
-        ` ${progress.value.done} of ${progress.value.total || "?"}`)
+        ` ${number(progress.value.done)} of ${progress.value.total ? number(progress.value.total) : "?"}`)
         : result.value ? verdict(result.value) : !failed.value && h("p", { class: "muted" }, "Every record holds the hash of the one before it. Verify checks all of them, the anchors, and the signatures of your approvals."))),
     () => failed.value && failure(failed.value));
 }

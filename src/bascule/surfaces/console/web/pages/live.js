@@ -1,4 +1,4 @@
-paused.value || held.value.length > 0;// @ts-check
+// @ts-check
 /** Live: every agent with what it does now, commands that run, browsers that are signed in, and the river of events. */
 import { events, get } from "../api.js";
 import { on } from "../stream.js";
@@ -30,14 +30,15 @@ function listen() {
 
 async function readBacklog() {
   /** @type {any[]} */
-  const earlier = [];
-  try {
-    for await (const { event, data } of events("/v1/events/all?after=0", AbortSignal.timeout(BACKLOG_MS))) {
-      if (event !== "ping" && event !== "overflow" && isNews(data)) earlier.unshift(data);
-    }
-  } finally {
+  let earlier = [];
+  const merge = () => {
     const known = new Set(river.peek().map((event) => event.cursor));
-    river.value = [...river.peek(), ...earlier.filter((event) => !known.has(event.cursor))].slice(0, RIVER_LENGTH);
+    river.value = [...river.peek(), ...earlier.filter((event) => !known.has(event.cursor))].sort((a, b) => b.cursor - a.cursor).slice(0, RIVER_LENGTH);
+    earlier = [];
+  };
+  for await (const { event, data } of events("/v1/events/all?after=0", AbortSignal.timeout(BACKLOG_MS))) {
+    if (event === "ping" || event === "overflow" || !isNews(data)) continue;
+    if (earlier.push(data) === 1) setTimeout(merge);
   }
 }
 
@@ -105,7 +106,7 @@ function agentsTable(agents, doing) {
     { title: "Write", cell: (agent) => h("a", { href: address("tickets/~new", { to: agent.agentId }), "aria-label": `Write to ${agent.agentId}` }, "write") },
   ];
   return show(() => agents.value?.length,
-    () => table(columns, agents, (agent) => agent.agentId, { caption: "Agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
+    () => table(columns, agents, (agent) => agent.agentId, { caption: "Table of agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
     () => empty("No agent has registered yet.", "bascule setup claude"));
 }
 
@@ -150,7 +151,7 @@ const sessionsTable = (sessions) => table([
   { title: "Grade", cell: (session) => badge(session.grade.replace("_", " "), toneOf(session.grade)) },
   { title: "Since", cell: (session) => time(session.since) },
   { title: "Seen", cell: (session) => time(session.lastSeen) },
-], () => sessions.value ?? [], (session) => session.sessionId, { caption: "Browsers" });
+], () => sessions.value ?? [], (session) => session.sessionId, { caption: "Table of browsers" });
 
 // River -----------------------------------------------------------------------------------------------------------
 
@@ -161,7 +162,7 @@ function riverPanel(chosen) {
   const held = signal(/** @type {string[]} */ ([]));
   const shown = signal(river.peek());
   /** Nothing moves under the pointer or the focus: newcomers wait until it leaves, or until they are asked for. */
-  const isHeld = () => paused.value || held.value;
+  const isHeld = () => paused.value || held.value.length > 0;
   const wanted = (event) => kinds.value.size === 0 || kinds.value.has(event.kind);
   const catchUp = () => { shown.value = river.peek(); };
   const flow = () => { if (!isHeld()) catchUp(); };

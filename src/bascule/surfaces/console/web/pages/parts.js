@@ -4,7 +4,7 @@ import { ApiError, events, withQuery } from "../api.js";
 import { act, send } from "../proof.js";
 import { on } from "../stream.js";
 import { computed, h, onCleanup, signal, untrack } from "../view.js";
-import { Deaf, code, failure, kbd, visibleText } from "../widgets.js";
+import { Deaf, code, duration, failure, kbd, visibleText } from "../widgets.js";
 
 /** Several events of one moment are one question to the daemon. */
 const SETTLE_MS = 300;
@@ -81,7 +81,7 @@ export function actionButton(label, work, { tone, key, disabled } = {}) {
 /** @param {[string, any][]} rows what is null, undefined, false or "" is left out */
 export function facts(rows) {
   const kept = rows.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
-  return h("dl", { class: "facts" }, kept.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+  return h("dl", { class: kept.length > 5 ? "facts wide" : "facts" }, kept.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
 /** A payload as its author wrote it: words as words, everything else as JSON. @param {any} value @param {string} label */
@@ -92,6 +92,7 @@ export function payload(value, label) {
 
 /** @param {string} text @param {string} label @param {string} [kind] */
 export function longText(text, label, kind = "") {
+  text = text.replace(/\n+$/, "");
   const all = signal(text.length <= TEXT_CHARS);
   return h("div", { class: `long-text ${kind}`, tabindex: 0, role: "group", "aria-label": label },
     () => code(all.value ? text : text.slice(0, TEXT_CHARS)),
@@ -107,8 +108,14 @@ export function bytes(count) {
   return count < 1024 * 1024 ? `${(count / 1024).toFixed(1)} KB` : `${(count / 1024 / 1024).toFixed(1)} MB`;
 }
 
+/** 10,000 @param {number} count */
+export const number = (count) => count.toLocaleString("en");
+
+/** How long something took, to the millisecond where that says something. @param {number} ms */
+export const took = (ms) => (ms < 10_000 ? `${number(ms)} ms` : duration(ms));
+
 /** "1 file", "2 files". @param {number} count @param {string} word */
-export const counted = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+export const counted = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /** `agent:Jerry` as people say it. @param {string | null | undefined} principal */
 export const who = (principal) => (principal ?? "").replace(/^agent:/, "");

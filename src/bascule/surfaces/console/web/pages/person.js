@@ -1,14 +1,14 @@
 // @ts-check
-/** You: signing in, pairing this browser, passkeys, sessions, and how the console calls for you. */
-import { h, onCleanup, show, signal } from "../view.js";
+/** The person: signing in, pairing this browser, passkeys, sessions, and how the console calls for you. */
+import { effect, h, onCleanup, show, signal } from "../view.js";
 import { get, post } from "../api.js";
-import { pair, refresh, session, signInByKey, signInByPassphrase, signInChallenge, signOut } from "../session.js";
+import { offersKey, pair, refresh, session, signInByKey, signInByPassphrase, signInChallenge, signOut } from "../session.js";
 import { act, ceremony, send } from "../proof.js";
 import { assertion, creation, passkeysUsable } from "../webauthn.js";
 import { badge, command, confirmDialog, empty, failure, loaded, resource, second, table, time, toast, toastError, visibleText } from "../widgets.js";
 
 export const page = {
-  path: "person", title: "You", key: "y",
+  path: "person", title: "Person", key: "o",
   /** @returns {Node} */
   render() {
     return h("div", { class: "person" }, show(() => session.value.state === "open", account, signInView));
@@ -18,22 +18,31 @@ export const page = {
 // Signing in ----------------------------------------------------------------------------------------------------
 
 function signInView() {
+  const offered = signal(/** @type {import("../session.js").Challenge | null} */ (null));
   return h("div", { class: "sign-in" },
     show(() => session.value.error && session.value.state !== "none", () => failure(session.value.error)),
     h("section", { class: "panel" }, h("h2", null, "Sign in"),
       h("p", { class: "muted" }, "With your passkey or passphrase this browser acts as you: it may look, deny and stop. Every approval asks you anew."),
-      ceremony({
-        challenge: signInChallenge,
-        byKey: (challenge, stop) => signInByKey(challenge, stop).then(() => ({})),
-        byPassphrase: (passphrase) => signInByPassphrase(passphrase).then(() => ({})),
-        lines: [], yes: "Sign in",
-      }, () => {}, { onpage: true })),
+      signInWays(() => {}, offered)),
     h("section", { class: "panel" }, h("h2", null, "Pair this browser"),
       h("p", { class: "muted" }, "Without a passkey at hand: a terminal of yours says that this page is yours. A paired browser may look; to answer, sign in."),
-      pairing()));
+      pairing(offered)));
 }
 
-function pairing() {
+/** @param {() => void} done @param {import("../view.js").Signal<any>} [offered] gets the first challenge */
+const signInWays = (done, offered) => ceremony({
+  challenge: async () => {
+    const challenge = await signInChallenge();
+    if (offered) offered.value = challenge;
+    return challenge;
+  },
+  byKey: (challenge, stop) => signInByKey(challenge, stop).then(() => ({})),
+  byPassphrase: (passphrase) => signInByPassphrase(passphrase).then(() => ({})),
+  lines: [], yes: "Sign in",
+}, done, { onpage: true });
+
+/** @param {import("../view.js").Signal<import("../session.js").Challenge | null>} offered */
+function pairing(offered) {
   const shown = signal(/** @type {{digits: string, expiresAt: string} | null} */ (null));
   const error = signal(/** @type {any} */ (null));
   const stop = new AbortController();
@@ -48,6 +57,14 @@ function pairing() {
       if (!stop.signal.aborted) error.value = caught;
     }
   };
+  // `bascule console` has just opened this page, most likely: without a key to touch, the digits come by themselves. Once,
+  // because two pages that ask within a minute are both refused.
+  let asked = false;
+  effect(() => {
+    if (asked || !offered.value || offersKey(offered.value)) return;
+    asked = true;
+    begin();
+  });
   return h("div", { class: "pairing" },
     show(error, () => failure(error.value)),
     show(shown, () => h("div", { role: "status" },
@@ -59,7 +76,7 @@ function pairing() {
       h("li", null, "Show the digits here, and compare: ", h("button", { type: "button", onclick: begin }, "Show six digits"))))));
 }
 
-// Signed in -----------------------------------------------------------------------------------------------------
+// With a session -----------------------------------------------------------------------------------------------------
 
 function account() {
   return h("div", { class: "stack" },
@@ -69,12 +86,7 @@ function account() {
         h("span", { class: "grow" }), h("button", { type: "button", onclick: () => signOut().catch(toastError) }, "Sign out")),
       h("p", null, () => (session.value.grade === "signed_in" ? "It acts as you: it may look, deny and stop. Each approval asks for your key or passphrase." : "It may look. To answer questions, sign in:"),
         " ", () => (session.value.until ? ["Until ", time(session.value.until), "."] : null)),
-      show(() => session.value.grade === "paired", () => h("div", { class: "sign-in-here" }, ceremony({
-        challenge: signInChallenge,
-        byKey: (challenge, stop) => signInByKey(challenge, stop).then(() => ({})),
-        byPassphrase: (passphrase) => signInByPassphrase(passphrase).then(() => ({})),
-        lines: [], yes: "Sign in",
-      }, () => toast("Signed in.", "ok"), { onpage: true }))),
+      show(() => session.value.grade === "paired", () => h("div", { class: "sign-in-here" }, signInWays(() => toast("Signed in.", "ok")))),
       h("dl", { class: "facts" }, h("dt", null, "Daemon"), h("dd", null, () => visibleText(`${session.value.version ?? ""} ${session.value.daemon ?? ""}`)),
         h("dt", null, "Address"), h("dd", null, () => session.value.origin ?? location.origin))),
     passkeys(), sessions(), calling());
@@ -96,10 +108,10 @@ function passkeys() {
     loaded(found, () => [
       show(() => (found.value.value ?? []).length, () => table([
         { title: "Name", cell: (key) => visibleText(key.name) },
-        { title: "Enrolled", cell: (key) => time(key.createdAt) },
+        { title: "Added", cell: (key) => time(key.createdAt) },
         { title: "Last used", cell: (key) => time(key.lastUsedAt) },
         { title: "State", cell: (key) => (key.suspended ? badge("suspended", "bad", "its counter went back: it may have been copied") : key.synced ? badge("synced", "info") : badge("this device", "ok")) },
-        { title: "", cell: (key) => h("button", { class: "quiet", type: "button", "aria-label": `Remove ${key.name}`, onclick: () => revoke(key) }, "Remove…") },
+        { title: "Action", cell: (key) => h("button", { class: "quiet", type: "button", "aria-label": `Remove ${key.name}`, onclick: () => revoke(key) }, "Remove…") },
       ], () => found.value.value ?? [], (key) => key.passkeyId, { caption: "Passkeys" }),
       () => empty("No passkey yet.", "bascule person passkey add", "With one, a touch answers; without, you type the passphrase for each answer. The command asks for your passphrase and shows a code:")),
       enrolment(reload, found),
@@ -124,8 +136,9 @@ function enrolment(done, found) {
       const first = await post("/v1/passkeys/finish", { challengeId, ...made });
       const signed = await assertion({ rpId: options.rp?.id, ...first });
       const { name } = await post("/v1/passkeys/confirm", { challengeId: first.challengeId, assertion: signed });
-      toast(`Enrolled: ${name}`, "ok");
+      toast(`Added: ${name}`, "ok");
       code.value = "";
+      /** @type {HTMLFormElement} */ (event.target).reset();
       done();
     } catch (caught) {
       error.value = caught;
@@ -135,21 +148,21 @@ function enrolment(done, found) {
   };
   const invite = async () => {
     try {
-      code.value = (await act("passkeys.invite", "/v1/passkeys/invite", {}, "Enrol another passkey", { yes: "Continue" })).code;
+      code.value = (await act("passkeys.invite", "/v1/passkeys/invite", {}, "Add another passkey", { yes: "Continue" })).code;
     } catch (caught) {
       toastError(caught);
     }
   };
   if (!passkeysUsable()) return h("p", { class: "note" }, "This browser cannot use passkeys at this address. The passphrase works.");
   return h("form", { class: "enrol", onsubmit: submit },
-    h("h3", null, "Enrol a key"),
+    h("h3", null, "Add a passkey"),
     h("p", { class: "muted" }, "Type the code of ", h("code", null, "bascule person passkey add"), show(() => (found.value.value ?? []).length && session.value.grade === "signed_in", () => [", or ",
       h("button", { class: "quiet", type: "button", onclick: invite }, "make one with a key that you have")]), ". It holds for 3 minutes."),
     show(error, () => failure(error.value)),
     h("div", { class: "fields" },
       h("label", null, h("span", null, "Code"), h("input", { name: "code", required: true, placeholder: "ABCD-EFGH", autocomplete: "off", spellcheck: "false", size: 11, maxlength: 20, value: code })),
       h("label", null, h("span", null, "Name"), h("input", { name: "name", required: true, placeholder: "Blue USB key", autocomplete: "off", maxlength: 60 })),
-      h("button", { class: "primary", type: "submit", disabled: () => Boolean(step.value) }, "Enrol")),
+      h("button", { class: "primary", type: "submit", disabled: () => Boolean(step.value) }, "Add")),
     show(step, () => h("p", { class: "touch", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), step)));
 }
 
@@ -172,7 +185,7 @@ function sessions() {
       { title: "Grade", cell: (item) => (item.grade === "signed_in" ? badge("signed in", "ok") : badge("paired", "info")) },
       { title: "Since", cell: (item) => time(item.since) },
       { title: "Last seen", cell: (item) => time(item.lastSeen) },
-      { title: "", cell: (item) => (item.current ? null : h("button", { class: "quiet", type: "button", "aria-label": `End session ${item.sessionId}`, onclick: () => revoke(item.sessionId) }, "End")) },
+      { title: "Action", cell: (item) => (item.current ? null : h("button", { class: "quiet", type: "button", "aria-label": `End session ${item.sessionId}`, onclick: () => revoke(item.sessionId) }, "End")) },
     ], () => found.value.value ?? [], (item) => item.sessionId, { caption: "Sessions" })));
 }
 

@@ -56,9 +56,9 @@ export function questionDetail(id, tools) {
           h("div", { class: "row-top" }, h("strong", { class: "who" }, visibleText(view.from)), h("span", { class: "muted" }, "asks you"), badge("question", "info"),
             h("span", { class: "grow" }), show(() => state.value === "pending", () => [h("span", { class: "muted" }, "answer within "), countdown(view.replyBy)])),
           h("p", { class: "muted" }, "Your answer goes to the agent as a message. It permits nothing: what a rule asks about is asked apart.")),
-        h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "Question" },
+        h("div", { class: "question-frame" }, h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "Question" },
           plain ? code(text, { class: "prose" }) : json(view.payload),
-          h("p", { class: "muted" }, "Asked ", time(view.createdAt), " · ", h("a", { href: `#/tickets/${encodeURIComponent(id)}` }, id))),
+          h("p", { class: "muted" }, "Asked ", time(view.createdAt), " · ", h("a", { href: `#/tickets/${encodeURIComponent(id)}` }, id)))),
         show(() => state.value === "pending", () => h("div", { class: () => `answers ${tools.deaf.now.value ? "deaf" : ""}` },
           choices.length ? h("div", { class: "choices" }, choices.map((item) => h("button", { type: "button", onclick: () => answer(item) }, visibleText(item)))) : null,
           h("label", { class: "words" }, h("span", null, choices.length ? "Or in your words" : "Your answer"), h("textarea", {
@@ -70,7 +70,7 @@ export function questionDetail(id, tools) {
             h("button", { type: "button", "data-key": "r", "aria-keyshortcuts": "r", onclick: () => box.focus() }, kbd("r"), "Write"),
             h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now"))),
         () => h("div", { class: "answered", role: "status" }, () => badge(...(STATES[state.value] ?? [state.value, "plain"])), " ",
-          () => (ticket.value?.response !== undefined ? ["“", visibleText(ticket.value.response), "” "] : null),
-          h("button", { type: "button", onclick: () => tools.goNext() }, "Next question", kbd("j")))));
+          () => (ticket.value?.response !== undefined ? h("span", null, "“", visibleText(ticket.value.response), "”") : null),
+          h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))));
     }));
 }

@@ -5,7 +5,7 @@ import { diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, duration, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, took, who } from "./parts.js";
 
 const STATUSES = ["running", "awaiting_approval", "completed", "error", "cancelled", "unknown"];
 const PAGE = 100;
@@ -49,11 +49,11 @@ function runList(query) {
     { title: "Run", cell: (run) => h("code", null, shortId(run.runId)) },
     { title: "State", cell: (run) => [say(run.status), ...marks(run)] },
     { title: "By", cell: (run) => visibleText(who(run.startedBy)) },
-    { title: "Space", cell: (run) => visibleText(shortId(run.spaceId)) },
-    { title: "Operations", class: "number", cell: (run) => run.operations },
-    { title: "Files", class: "number", cell: (run) => run.filesChanged ?? "\u2013" },
+    { title: "Space", class: "extra", cell: (run) => visibleText(shortId(run.spaceId)) },
+    { title: "Operations", class: "number extra", cell: (run) => run.operations },
+    { title: "Files", class: "number extra", cell: (run) => run.filesChanged ?? "\u2013" },
     { title: "Started", cell: (run) => time(run.startedAt) },
-    { title: "Took", cell: (run) => (run.endedAt ? duration(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
+    { title: "Took", class: "extra", cell: (run) => (run.endedAt ? duration(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
   ];
   return h("div", { class: "page" },
     h("div", { class: "filters", role: "search" },
@@ -138,7 +138,7 @@ function operation(event) {
   const numbers = [
     event.bytesWritten !== undefined && bytes(event.bytesWritten), event.size !== undefined && bytes(event.size),
     event.editsApplied !== undefined && counted(event.editsApplied, "edit"),
-    event.exitCode !== undefined && `exit ${event.exitCode}`, event.durationMs !== undefined && duration(event.durationMs),
+    event.exitCode !== undefined && `exit ${event.exitCode}`, event.durationMs !== undefined && took(event.durationMs),
     event.timedOut && "timed out", event.endedBy && `ended by ${event.endedBy}`, event.sandbox === "none" && "without a sandbox",
   ].filter(Boolean).join(" · ");
   return h("li", null,

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { act } from "../proof.js";
 import { batch, h, list, onCleanup, show, signal } from "../view.js";
 import { badge, duration, empty, failure, loaded, resource, time, virtualList, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, keepAddress, onEvents, payload, perform, settled, shortId, stable, toneOf, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, keepAddress, number, onEvents, payload, perform, settled, shortId, stable, toneOf, who } from "./parts.js";
 
 const STATUSES = ["pending", "delivered", "responded", "timeout", "cancelled"];
 /** One page of the daemon; the next is asked for before the end is in sight. */
@@ -91,7 +91,7 @@ function ticketList(query) {
         h("option", { value: "" }, "any"), STATUSES.map((status) => h("option", { value: status }, status)))),
       h("label", null, h("span", null, "To"), h("input", { type: "search", value: filters.peek().agentId, placeholder: "Jerry", oninput: choose("agentId") })),
       h("label", null, h("span", null, "Search"), h("input", { type: "search", value: filters.peek().text, placeholder: "id, handle, words", oninput: choose("text") })),
-      h("span", { class: "muted", role: "status" }, () => `${items.value.length}${state.value === "more" ? "+" : ""} tickets`),
+      h("span", { class: "muted", role: "status" }, () => `${number(items.value.length)}${state.value === "more" ? "+" : ""} tickets`),
       () => fresh.value.size > 0 && h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: () => load(false) }, `${fresh.value.size} new`)),
     () => failed.value && failure(failed.value),
     show(() => items.value.length,
@@ -176,7 +176,6 @@ function conversations() {
       () => h("ul", { class: "cards" }, list(() => found.value.value ?? [], (item) => item.conversationId, (item) => h("li", { class: "card" },
         h("a", { "data-row": "", href: address(`tickets/~conversation/${item.peek().conversationId}`) }, visibleText(item.peek().conversationId)),
         h("p", { class: "muted" }, () => [counted(item.value.tickets, "ticket"), `, ${item.value.open} open · `, visibleText(item.value.members.map(who).join(", ")), " · ", time(item.value.lastAt)])))),
-      ),
       () => empty("No conversation yet: tickets with the same conversation id are one.", "bridge-send Jerry 'And then?' --conversation plan"))));
 }
 
