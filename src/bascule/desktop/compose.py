@@ -38,7 +38,7 @@ def compose(
     kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, programs: Programs, reader: EvidenceReader
 ) -> DesktopBridge:
     news = DesktopNews(kernel.events)
-    switch = Switch(kernel.store, kernel.clock, news)
+    switch = Switch(kernel.store, kernel.clock, news.switched)
     apps = Apps(kernel.store, kernel.clock)
 
     def hosting(tasks: Tasks, on_stopped: Callable[[], None]) -> Hosting:
