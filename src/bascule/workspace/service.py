@@ -113,9 +113,7 @@ class Workspace:
         )
         event_factory = EventFactory(clock)
         news = News(events)
-        self.processes = Processes(
-            sandboxes, clock, self.limits, self.threads, self.tasks, on_change=news.process
-        )
+        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks, on_change=news.process)
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
             book=self.book,
