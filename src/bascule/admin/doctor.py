@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from bascule.admin.protocol import DoctorCheck, DoctorResult
+from bascule.admin.protocol import DoctorCheck, DoctorReport
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call
@@ -21,10 +21,10 @@ class Doctor:
         self._clock = clock
         self._tasks = tasks
         self._cached_seconds = cached_seconds
-        self._known: tuple[float, DoctorResult] | None = None
-        self._running: asyncio.Task[DoctorResult] | None = None
+        self._known: tuple[float, DoctorReport] | None = None
+        self._running: asyncio.Task[DoctorReport] | None = None
 
-    def look(self, call: Call, params: Nothing) -> "DoctorResult | asyncio.Future[DoctorResult]":
+    def look(self, call: Call, params: Nothing) -> "DoctorReport | asyncio.Future[DoctorReport]":
         if self._known is not None and self._clock.monotonic() < self._known[0]:
             return self._known[1]
         if self._running is None or self._running.done():
@@ -32,7 +32,7 @@ class Doctor:
         # Whoever leaves does not end it for the others.
         return asyncio.shield(self._running)
 
-    async def _look(self) -> DoctorResult:
-        result = DoctorResult(checks=await self._examine(), at=rfc3339(self._clock.wall_ms()))
+    async def _look(self) -> DoctorReport:
+        result = DoctorReport(checks=await self._examine(), at=rfc3339(self._clock.wall_ms()))
         self._known = (self._clock.monotonic() + self._cached_seconds, result)
         return result

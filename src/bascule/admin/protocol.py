@@ -162,7 +162,7 @@ class DoctorCheck(Result, frozen=True, kw_only=True):
     remedy: str | None = None
 
 
-class DoctorResult(Result, frozen=True, kw_only=True):
+class DoctorReport(Result, frozen=True, kw_only=True):
     checks: list[DoctorCheck]
     # When it was looked; an answer is good for some seconds.
     at: str
@@ -231,7 +231,7 @@ METRICS_HISTORY = Reads[HistoryParams, HistoryResult](
     Http("GET", "/v1/metrics/history"),
     who=LOCAL_USER,
 )
-DAEMON_DOCTOR = Reads[Nothing, DoctorResult](
+DAEMON_DOCTOR = Reads[Nothing, DoctorReport](
     "daemon.doctor",
     "Look at this machine as `bascule doctor` does.",
     Http("GET", "/v1/doctor"),

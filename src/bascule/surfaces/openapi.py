@@ -173,8 +173,8 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
             "content": {"text/event-stream": {"schema": result}},
         }
     elif row.result is Blob:
-        # Bytes as they are: OpenAPI 3.1 has no schema for them.
-        kinds: dict[str, Any] = {kind: {} for kind in sorted(INERT_TYPES)}
+        bytes_ = {"schema": {"type": "string", "format": "binary"}}
+        kinds = dict.fromkeys(sorted(INERT_TYPES), bytes_)
         responses[str(route.status)] = {"description": row.summary, "content": kinds}
     else:
         responses[str(route.status)] = {"description": row.summary, "content": {"application/json": {"schema": result}}}
