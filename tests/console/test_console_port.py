@@ -20,7 +20,10 @@ HOSTS = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
 
 
 def listening(host: str, port: int) -> socket.socket:
-    sock = bound(host, port, share=False)
+    sock = socket.socket(HOSTS[host])
+    # `free_port` keeps the port for us.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host, port))
     sock.listen()
     return sock
 
@@ -135,7 +138,7 @@ def test_a_port_that_is_set_counts_everywhere(setting, port):
     assert wanted_port(setting, "/elsewhere") == port
 
 
-@pytest.mark.parametrize("setting", ["on", "", "-1", -1, 65_536, "5051x", "٥٠٥١x"])
+@pytest.mark.parametrize("setting", ["on", "", "-1", -1, 65_536, "5051x", "0x13bb"])
 def test_a_port_that_is_none_is_refused(setting):
     with pytest.raises(BadConfig):
         wanted_port(setting, "/elsewhere")

@@ -84,20 +84,18 @@ def bind_console(port: int) -> ConsolePort:
 
 def _bind(port: int) -> ConsolePort:
     sockets: list[socket.socket] = []
-    try:
-        for host in HOSTS:
-            try:
-                sock = _listen(host, port)
-            except OSError as error:
-                if error.errno in _ABSENT and sockets:
-                    continue
-                raise _held(host, port, error) from error
-            sockets.append(sock)
-            port = sock.getsockname()[1]
-    except BaseException:
-        for sock in sockets:
-            sock.close()
-        raise
+    for host in HOSTS:
+        try:
+            sock = _listen(host, port)
+        except OSError as error:
+            if error.errno in _ABSENT and sockets:
+                continue
+            # First ours: who looks for the holder must not find us.
+            for each in sockets:
+                each.close()
+            raise _held(host, port, error) from error
+        sockets.append(sock)
+        port = sock.getsockname()[1]
     return ConsolePort(port, sockets)
 
 
