@@ -10,7 +10,7 @@ from living import Living, short_dir
 from pages import CALL, PART, VISIT, Page
 from wires import Answer, Wire, request
 
-# What an attack wants: to read as the session that it has stolen, to change something with it, to show the page in a frame.
+# What an attack wants: to read as the session that it has stolen, to change something with it, to show the page.
 READ = ("GET", "/status")
 CHANGE = ("POST", "/agents/register")
 SHELL = ("GET", "/")

@@ -126,7 +126,7 @@ class Pairings:
         """What `answer` gives, or raises, when something has changed or the time is over."""
         later: Deferred[T] = Deferred()
         waiter: Deferred[None] = Deferred()
-        deadline = self._timers.after_ms(ms, lambda _: waiter.done() or waiter.set_result(None))
+        deadline = self._timers.after_ms(ms, lambda _: _wake(waiter))
         self._waiters.add(waiter)
 
         def woken(_: Deferred[None]) -> None:
@@ -159,8 +159,7 @@ class Pairings:
     def _changed(self) -> None:
         """Every waiter looks again; one that finds nothing asks again by itself."""
         for waiter in list(self._waiters):
-            if not waiter.done():
-                waiter.set_result(None)
+            _wake(waiter)
 
     # -- inside --
 
@@ -181,3 +180,8 @@ class Pairings:
             pairing.state = PairingState.REFUSED
             pairing.reason = reason
             self._changed()
+
+
+def _wake(waiter: Deferred[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

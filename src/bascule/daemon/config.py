@@ -37,8 +37,8 @@ class DaemonSettings(Settings, frozen=True, kw_only=True):
 
     # TCP port on 127.0.0.1; 0 turns TCP off (the unix sockets stay).
     port: Annotated[int, Meta(ge=0, le=65_535)] = DEFAULT_PORT
-    # Port of the web console on localhost, 127.0.0.1 and ::1 alike; "off" for none, 0 for any that is free. Unless set, it is
-    # 5051 for the daemon of your own state directory, and off for every other.
+    # Port of the web console on localhost, 127.0.0.1 and ::1 alike; "off" for none, 0 for any that is free. Unless set,
+    # it is 5051 for the daemon of your own state directory, and off for every other.
     console_port: int | str | None = None
     # More origins at which a browser may find the console, with commas: `ssh -L 6051:localhost:5051` makes it
     # http://localhost:6051.

@@ -11,8 +11,8 @@ import re
 import socket
 from typing import NamedTuple
 
-from bascule.foundation.agreement import DEFAULT_CONSOLE_PORT
 from bascule.foundation import paths
+from bascule.foundation.agreement import DEFAULT_CONSOLE_PORT
 from bascule.foundation.errors import Conflict
 from bascule.kernel.settings import BadConfig
 from bascule.local_client.peers import listeners
@@ -42,8 +42,8 @@ class PortHeld(Conflict):
 
 
 def wanted_port(setting: int | str | None, state_dir: str) -> int | None:
-    """None where there is to be no console. Unless it is set, only the daemon of the user's own state directory has one:
-    a second daemon would be in the way of the first."""
+    """None where there is to be no console. Unless it is set, only the daemon of the user's own state directory has
+    one: a second daemon would be in the way of the first."""
     if setting is None:
         return DEFAULT_CONSOLE_PORT if state_dir == paths.default_state_dir() else None
     if setting == _OFF:

@@ -184,7 +184,7 @@ async def _live(
     # Bind before the store is opened: a taken port must not leave a start record behind.
     own = config.of(DaemonSettings)
     tcp = bind_tcp(own.port, optional=tcp_optional, log=log)
-    console, console_problem = _console(own, state_dir, log)
+    console = _console(own, state_dir, log)
     link, http = (bind_unix(path(state_dir)) for path in (paths.link_socket, paths.http_socket))
     store = open_store(own.durability, state_dir, log, tables_of(bridges))
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
@@ -202,9 +202,7 @@ async def _live(
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), tls=tls))
         scheme = "https" if own.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
-    daemon.console_problem = console_problem
-    if console is not None:
-        doors += _console_doors(daemon, console, extra_origins(own.console_origins), room)
+    doors += _console_doors(daemon, console, extra_origins(own.console_origins), room)
     # A client that finds the addresses can connect, and waits for a moment; one that is given one and served must
     # find out that it is its own daemon's.
     for sock in filter(None, (http, tcp)):
@@ -237,24 +235,28 @@ async def _live(
     _remove_sockets(state_dir)
 
 
-def _console(own: DaemonSettings, state_dir: str, log: DaemonLog) -> tuple[ConsolePort | None, str | None]:
-    """The console's port, and why there is none though one was wanted. The daemon goes on without it."""
+def _console(own: DaemonSettings, state_dir: str, log: DaemonLog) -> ConsolePort | PortHeld | None:
+    """The console's port, or why there is none; None where none is wanted. The daemon goes on without it."""
     port = wanted_port(own.console_port, state_dir)
     if port is None:
-        return None, None
+        return None
     try:
         console = bind_console(port)
     except PortHeld as error:
         log("no_console", level="error", port=port, error=error.message, hint=error.hint)
-        return None, error.message
+        return error
     if len(console.sockets) == 1:
         log("console_without_ipv6", port=console.port, why="this machine has no ::1")
-    return console, None
+    return console
 
 
 def _console_doors(
-    daemon: Daemon, console: ConsolePort, extra: tuple[str, ...], room: ConnectionLimit
+    daemon: Daemon, console: ConsolePort | PortHeld | None, extra: tuple[str, ...], room: ConnectionLimit
 ) -> list[ConsoleDoor]:
+    if isinstance(console, PortHeld):
+        daemon.console_problem = console.message
+    if not isinstance(console, ConsolePort):
+        return []
     daemon.sessions.origins = (console.origin, *extra)
     app = daemon.console_app()
     doors = [ConsoleDoor(app, sock, room=room, peer_check=is_our_end) for sock in console.sockets]

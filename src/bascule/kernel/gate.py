@@ -165,8 +165,8 @@ class Gate:
         *,
         passage: Passage | None = None,
     ) -> Verdict:
-        """Whose call it may be, what must have been shown for it, and what the policy says of it: `allow`, or `ask` where a
-        person can be asked.
+        """Whose call it may be, what was shown for it, and what the policy says of it: `allow`, or `ask` where a person
+        can be asked.
 
         Of a method that is resolved, the first word is about its params alone: a denial needs no look at the world.
         """

@@ -170,7 +170,7 @@ class Row:
         return self._types()[1]
 
     def _usual_proof(self) -> Grade:
-        """To look and to stop things takes a person; whatever else is done in their name, their word for exactly that."""
+        """To look and to stop things takes a person; whatever else is done in their name, their word for just that."""
         return Grade.SIGNED_IN if self.looks or self.effect is Effect.PROCESS_CONTROL else Grade.FRESH
 
     def _types(self) -> tuple[Any, ...]:

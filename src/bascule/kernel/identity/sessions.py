@@ -1,8 +1,8 @@
 """Sessions of the console: in memory, compared as hashes, gone with the daemon.
 
-The same user can read a browser's profile, so a session is worth no more than the local token; what only the person may
-do needs a proof of its own (`kernel.at_console`). That sessions die with the daemon is a guard too: a program that takes
-the port after us is sent tokens that open nothing.
+The same user can read a browser's profile, so a session is worth no more than the local token; what only the person
+may do needs a proof of its own (`kernel.at_console`). That sessions die with the daemon is a guard too: a program that
+takes the port after us is sent tokens that open nothing.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """In front of the console's door, before the body is read: is this our own page, and what has it shown?
 
 A browser says where a request comes from, and a page cannot change that: Host (which name was typed), Origin and
-Sec-Fetch-* (which page asks, and for what). All of it must fit, and what says nothing is refused; the token behind it stops
-other programs. Whose program the browser is was asked of the kernel when it connected (`door`).
+Sec-Fetch-* (which page asks, and for what). All of it must fit, and what says nothing is refused; the token behind it
+stops other programs. Whose program the browser is was asked of the kernel when it connected (`door`).
 
 Refusals before the token is known are all alike: they tell a page nothing about what it got right.
 """

@@ -105,7 +105,7 @@ _JSON_HEADS = {status: head + encode_lines(_JSON_ONLY) for status, head in _HEAD
 
 
 def encode_response(response: Response, *, close: bool, only_head: bool = False, more: bytes = b"") -> bytes:
-    """A response as it is written. `only_head` answers HEAD: the length of the body, without the body. `more` are header
+    """A response as it is written. `only_head` answers HEAD: the length of the body, without the body. `more` is header
     lines of the door."""
     status, headers, body, _ = response
     head = _JSON_HEADS[status] if headers == _JSON_ONLY else _HEADS[status] + encode_lines(headers)

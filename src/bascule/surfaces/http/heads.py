@@ -1,4 +1,4 @@
-"""Heads that the parser takes and we refuse, as each could mean something else to another reader; and bodies we refuse."""
+"""Heads that the parser takes and we refuse: each could mean something else to another reader. And refused bodies."""
 
 from bascule.foundation.errors import InvalidRequest, TooLarge
 from bascule.surfaces.http.exchange import Headers
