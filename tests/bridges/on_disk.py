@@ -2,6 +2,7 @@
 
 import os
 
+from bascule.bridge_list import tables_of
 from bascule.broker.machine.token_files import StateTokenFiles
 from bascule.foundation import paths
 from bascule.stores.memory import MemoryStore
@@ -16,14 +17,14 @@ class OnDisk(House):
         self.folder = folder
         store = MemoryStore()
         if durability != "memory":
-            store = SqliteStore(os.path.join(folder, "db"), durability=durability)
+            store = SqliteStore(os.path.join(folder, "db"), durability=durability, tables=tables_of())
         super().__init__(store=store, **how)
 
     def _begin_life(self):
         self.files = StateTokenFiles(self.folder, self._log)
         if isinstance(self.store, SqliteStore) and self.store._thread is not None:
             self.store.close()
-            self.store = SqliteStore(self.store._path, durability=self.store.durability)
+            self.store = SqliteStore(self.store._path, durability=self.store.durability, tables=tables_of())
         super()._begin_life()
 
     def token_files(self):

@@ -5,6 +5,7 @@ import os
 import pytest
 from broker_acts import JERRY, ack, answer, cancel, reply, send, show, status_of, take, take_ids
 
+from bascule.bridge_list import tables_of
 from bascule.foundation.errors import Conflict, NotFound
 from bascule.stores.sqlite import SqliteStore
 
@@ -185,7 +186,7 @@ def house_on_disk(make_house, tmp_path):
 
     def start(clock=None):
         path = os.fspath(tmp_path / "bascule.db")
-        return make_house(store=SqliteStore(path, durability="relaxed"), clock=clock)
+        return make_house(store=SqliteStore(path, durability="relaxed", tables=tables_of()), clock=clock)
 
     return start
 

@@ -3,6 +3,7 @@
 import pytest
 from broker_acts import JERRY, cancel, reply, send
 
+from bascule.bridge_list import tables_of
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
@@ -67,7 +68,7 @@ def test_paging_from_what_can_be_no_record_is_refused(house, before):
 
 
 def test_large_numbers_are_harmless_on_disk_too(make_house, tmp_path):
-    house = make_house(store=SqliteStore(str(tmp_path / "b.db"), durability="relaxed"))
+    house = make_house(store=SqliteStore(str(tmp_path / "b.db"), durability="relaxed", tables=tables_of()))
     house.register("Jerry")
     assert house.call("local", "ledger.show", {"what": "9" * 30}) == []
     assert len(house.call("local", "ledger.tail", {"before": 2**53})) == 1

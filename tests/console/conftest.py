@@ -3,8 +3,9 @@ import sys
 
 import pytest
 
-# The daemon process and the wires to it are shared with the tests of the daemon itself, the terminal with `e2e`.
-for folder in ("daemon", "e2e"):
+# The daemon process and the wires to it are shared with the tests of the daemon itself, the terminal with `e2e`, the
+# browser with `web`.
+for folder in ("daemon", "e2e", "web"):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), folder))
 
 

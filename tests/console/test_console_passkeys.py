@@ -4,6 +4,8 @@ import contextlib
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -13,6 +15,7 @@ from terminal import on_a_terminal
 from wires import LinkWire
 
 from inside import CHEAP_PASSPHRASE
+from patience import PATIENCE
 from soft_key import PRESENT, SoftKey
 
 PASSPHRASE = "correct horse battery staple"
@@ -182,3 +185,20 @@ def test_the_command_shows_a_code_and_waits_for_the_key(state, daemon):
     done = on_a_terminal("person", "passkey", "revoke", enrolled[0], *here, typed=[("Passphrase: ", PASSPHRASE)])
     assert done.code == 0, done.shown
     assert "no passkeys" in run_command("person", "passkey", "list", *here).stdout
+
+
+def test_nothing_pays_for_passkeys_before_there_is_one():
+    """Importing `cryptography` takes as long as a helper command as a whole."""
+    program = (
+        "import sys\n"
+        "import bascule.cli.main, bascule.daemon.lifecycle, bascule.programs.helpers.commands\n"
+        "from bascule.testing.house import House\n"
+        "with House() as house:\n"
+        "    house.call('local', 'passkeys.list')\n"
+        "    house.call('local', 'ledger.verify')\n"
+        "sys.exit('cryptography' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import pytest
 from living import Living, eventually, short_dir
 from wires import Caller, Wire, request
 
+from bascule.bridge_list import tables_of
 from bascule.broker.limits import BrokerLimits
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.house import House
@@ -120,7 +121,9 @@ def test_a_stop_while_it_loads_is_a_clean_stop(asked):
 def test_a_settled_ticket_takes_little_memory(tmp_path, payload, fits):
     limits = BrokerLimits(max_open_tickets=10**6, max_kept_messages=10**6)
     asks = 300
-    with House(store=SqliteStore(str(tmp_path / "db"), durability="relaxed"), limits=limits) as house:
+    with House(
+        store=SqliteStore(str(tmp_path / "db"), durability="relaxed", tables=tables_of()), limits=limits
+    ) as house:
         for name in ("Tom", "Jerry"):
             house.register(name)
 

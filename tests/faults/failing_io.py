@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 from bascule.admin.service import verify
+from bascule.bridge_list import tables_of
 from bascule.broker.records import Message
 from bascule.foundation.errors import StorageFull
 from bascule.kernel.ledger import Segment
@@ -74,7 +75,7 @@ def live(path: str, fault: Fault, number: int, *, late: bool) -> dict[str, objec
     if not late:
         fault.arm(number)
     try:
-        house = House(store=SqliteStore(path))
+        house = House(store=SqliteStore(path, tables=tables_of()))
     except (StoreUnusable, OSError) as error:
         fault.disarm()
         return {"number": number, "happened": fault.happened, "unopened": str(error)}
@@ -107,7 +108,7 @@ def live(path: str, fault: Fault, number: int, *, late: bool) -> dict[str, objec
 
 
 def look(path: str, acked: dict[str, str]) -> list[str]:
-    store = SqliteStore(path)
+    store = SqliteStore(path, tables=tables_of())
     try:
         messages = {key: json.loads(bytes(message.payload)) for key, message in store.load("messages", Message)}
         wrong = [f"{name} is not there" for name, payload in acked.items() if messages.get(f"{name}/0") != payload]

@@ -14,6 +14,7 @@ from wires import Caller, LinkWire
 
 from bascule.admin.records import DaemonFact
 from bascule.admin.service import verify
+from bascule.bridge_list import tables_of
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation import paths
 from bascule.kernel.ledger import Segment
@@ -56,7 +57,7 @@ def known(tmp_path_factory):
     folder = os.fspath(tmp_path_factory.mktemp("known"))
     path = f"{folder}/closed.db"
     # However slow the machine: it does not rest, so the log of the crash has all of it.
-    house = House(store=SqliteStore(path, fold_after=3_600), segment_records=30)
+    house = House(store=SqliteStore(path, fold_after=3_600, tables=tables_of()), segment_records=30)
     anchors = AnchorFile(f"{folder}/anchors.jsonl")
     for number in range(4):
         house.register(f"Agent{number}", metadata={"number": number})
@@ -89,7 +90,7 @@ def known(tmp_path_factory):
 
 def read(path, anchors):
     """Everything as a start and `ledger verify` see it, and what they say about it."""
-    store = SqliteStore(path)
+    store = SqliteStore(path, tables=tables_of())
     try:
         faults = ["the end was cut"] if store.broken_end is not None else []
         tables = {name: dict(store.load(name, type_)) for name, type_ in TYPES.items()}

@@ -70,9 +70,9 @@ def test_another_call_has_another_digest(method, params):
 def test_a_challenge_is_the_digest_of_its_statement(grove):
     challenge = grove.challenge()
     assert challenge.bytes == hashlib.sha256(DOMAIN + challenge.statement.canonical()).digest()
-    said = msgspec.json.decode(challenge.statement.canonical())
-    assert (said["daemon"], said["origin"], said["session"]) == ("dmn_1", ORIGINS[0], "ses_1")
-    assert [call["method"] for call in said["calls"]] == ["trees.cut"]
+    read = msgspec.json.decode(challenge.statement.canonical())
+    assert (read["daemon"], read["origin"], read["session"]) == ("dmn_1", ORIGINS[0], "ses_1")
+    assert [call["method"] for call in read["calls"]] == ["trees.cut"]
     # Short params could be guessed from a digest that has no key.
     assert CUT.digest not in challenge.statement.canonical().decode()
 

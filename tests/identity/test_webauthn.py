@@ -74,8 +74,8 @@ def without(check: Check) -> webauthn.Checks:
 def test_an_honest_key_is_taken_whatever_its_algorithm(algorithm):
     key = SoftKey(algorithm)
     assert verify_registration(registered(key), expected()).credential_id == key.credential_id
-    said = verify_assertion(asserted(key), public(key), expected())
-    assert (said.counter, said.synced) == (2, False)
+    read = verify_assertion(asserted(key), public(key), expected())
+    assert (read.counter, read.synced) == (2, False)
 
 
 def test_the_checks_are_made_in_the_order_of_the_design():
@@ -354,11 +354,11 @@ def test_fields_to_come_are_allowed_in_client_data():
 @given(st.binary(max_size=200))
 def test_any_bytes_are_authenticator_data_or_refused(data):
     try:
-        said = read_authenticator_data(data)
+        read = read_authenticator_data(data)
     except CeremonyRefused:
         return
-    assert said.rp_id_hash == data[:32]
-    assert 0 <= said.counter < 2**32
+    assert read.rp_id_hash == data[:32]
+    assert 0 <= read.counter < 2**32
 
 
 @given(st.binary(max_size=200) | st.text().map(str.encode))

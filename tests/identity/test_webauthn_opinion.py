@@ -81,7 +81,7 @@ def theirs(key, made, last):
 
 
 def ours(key, made, last):
-    said = verify_assertion(
+    authenticator = verify_assertion(
         Assertion(
             credential_id=unb64(made["credentialId"]),
             authenticator_data=unb64(made["authenticatorData"]),
@@ -91,8 +91,8 @@ def ours(key, made, last):
         PublicKey(key.spki, key.algorithm),
         expected(),
     )
-    check_counter(last, said.counter)
-    return said.counter
+    check_counter(last, authenticator.counter)
+    return authenticator.counter
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -153,7 +153,7 @@ def test_both_refuse_a_changed_byte(algorithm, field, place):
         theirs(key, made, 0)
 
 
-def test_they_find_the_key_in_what_ours_did_not_read():
+def test_the_other_library_reads_the_same_key_out_of_the_authenticator_data():
     key = SoftKey()
     made = key.create(b64(CHALLENGE))
     assert unb64(made["authenticatorData"])[32] & ATTESTED

@@ -181,7 +181,7 @@ class Enrolment:
             raise Forbidden("another passkey signed than the one that was made", hint="begin again with a new code")
         try:
             made = assertion_of(params.assertion)
-            said = verify_assertion(made, key, expected_of(self._proofs, challenge))
+            authenticator = verify_assertion(made, key, expected_of(self._proofs, challenge))
         except CeremonyRefused as refused:
             raise refusal("the passkey was not taken", refused) from None
         if self._passkeys.with_credential(candidate.credential_id) is not None:
@@ -199,8 +199,8 @@ class Enrolment:
                 enrolled=number,
                 record=number,
                 transports=candidate.transports,
-                synced=said.synced,
-                counter=said.counter,
+                synced=authenticator.synced,
+                counter=authenticator.counter,
             ),
         )
         tx.subject = passkey.passkey_id

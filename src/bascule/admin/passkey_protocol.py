@@ -145,6 +145,10 @@ class PasskeyParams(Params, frozen=True, kw_only=True):
     passkey_id: Id
 
 
+class PasskeyRevoked(Result, frozen=True, kw_only=True):
+    passkey_id: str
+
+
 PERSON_CHALLENGE = Reads[ChallengeParams, ChallengeResult](
     "person.challenge",
     "Ask for a challenge to sign in with, or for exactly these calls.",
@@ -195,7 +199,7 @@ PASSKEYS_CONFIRM = Changes[ConfirmParams, ConfirmResult](
     who=LOCAL_USER,
     proof=Grade.PAIRED,
 )
-PASSKEYS_REVOKE = Changes[PasskeyParams, Nothing](
+PASSKEYS_REVOKE = Changes[PasskeyParams, PasskeyRevoked](
     "passkeys.revoke",
     "End a passkey; only the person may.",
     Http("POST", "/v1/passkeys/{passkeyId}/revoke"),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bascule.admin.passkey_protocol import AllowedCredential, PasskeyParams, PasskeyView
+from bascule.admin.passkey_protocol import AllowedCredential, PasskeyParams, PasskeyRevoked, PasskeyView
 from bascule.admin.records import PasskeyRecord
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import Conflict, Forbidden, NotFound
@@ -108,17 +108,19 @@ class Passkeys:
         tx.put(self.table, passkey.passkey_id, passkey)
         return passkey
 
-    def use(self, tx: Transaction, passkey: PasskeyRecord, said: AuthenticatorData, principal: Principal) -> None:
+    def use(
+        self, tx: Transaction, passkey: PasskeyRecord, authenticator: AuthenticatorData, principal: Principal
+    ) -> None:
         """It has signed. A counter that went back suspends it, whatever becomes of `tx`."""
         try:
-            check_counter(passkey.counter, said.counter)
+            check_counter(passkey.counter, authenticator.counter)
         except CeremonyRefused as refused:
             self._suspend(passkey, refused.message, principal)
             raise Forbidden(
                 f"the passkey {passkey.name!r} is suspended: {refused.message}",
                 hint="sign in with another key or the passphrase, then revoke this one and enrol it anew",
             ) from None
-        used = msgspec.structs.replace(passkey, counter=said.counter, last_used_at=self._clock.wall_ms())
+        used = msgspec.structs.replace(passkey, counter=authenticator.counter, last_used_at=self._clock.wall_ms())
         tx.put(self.table, passkey.passkey_id, used)
 
     def _suspend(self, passkey: PasskeyRecord, why: str, principal: Principal) -> None:
@@ -128,14 +130,14 @@ class Passkeys:
         tx.details = {"reason": why}
         self._journal.commit(tx, principal, SUSPENDED)
 
-    def revoke(self, call: Call, params: PasskeyParams, tx: Transaction) -> Nothing:
+    def revoke(self, call: Call, params: PasskeyParams, tx: Transaction) -> PasskeyRevoked:
         passkey = self.table.rows.get(params.passkey_id)
         if passkey is None or passkey.ended is not None:
             raise NotFound(f"no passkey {params.passkey_id}", hint="`bascule person passkey list` shows yours")
         tx.put(self.table, passkey.passkey_id, msgspec.structs.replace(passkey, ended=self._journal.chain.seq + 1))
         tx.subject = passkey.passkey_id
         tx.details = {"process": getattr(call.connection, "peer", None)}
-        return Nothing()
+        return PasskeyRevoked(passkey_id=passkey.passkey_id)
 
     def keep(self, before: int) -> None:
         """Records below this number are about to be dropped: record again what they say of keys."""
@@ -185,6 +187,6 @@ def _is_vouched(ledger: LedgerReader, passkey_id: str, row: PasskeyRecord) -> bo
                 kept = kept_keys(read_record(found)).get(passkey_id)
             except (msgspec.ValidationError, BadJson):
                 return False
-            said = kept is not None and msgspec.structs.replace(kept, enrolled=None, ended=None) == kept_key(row)
-            return said and row.passkey_id == passkey_id
+            same = kept is not None and msgspec.structs.replace(kept, enrolled=None, ended=None) == kept_key(row)
+            return same and row.passkey_id == passkey_id
     return False

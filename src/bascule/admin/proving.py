@@ -129,10 +129,10 @@ class Proving:
         passkey = self._passkeys.find(params.credential_id)
         try:
             made = assertion_of(params)
-            said = verify_assertion(made, public_key(passkey), expected_of(self._proofs, challenge))
+            authenticator = verify_assertion(made, public_key(passkey), expected_of(self._proofs, challenge))
         except CeremonyRefused as refused:
             raise refusal("this proves nothing", refused) from None
-        self._passkeys.use(tx, passkey, said, call.principal)
+        self._passkeys.use(tx, passkey, authenticator, call.principal)
         tx.details = evidence_of(challenge, made)
         return self._proved(challenge, tx)
 

@@ -30,7 +30,7 @@ from bascule.desktop.service import DesktopBridge
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
-from bascule.kernel.call import DAEMON, Call, ConsoleSession, Principal, agent_principal
+from bascule.kernel.call import DAEMON, PERSON, Call, ConsoleSession, Principal, agent_principal
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.identity.tokens import TokenBook
@@ -149,6 +149,9 @@ class House:
         session: ConsoleSession | None = None,
     ) -> Pending:
         """Start a call and hold it open; refusals are raised at once, as an edge would meet them."""
+        if principal == PERSON and connection is None and session is None:
+            # Nobody is the person anywhere else; the ledger names it in the record of an approval.
+            connection = FakeConnection(self.clock)
         call = Call(
             Principal(principal),
             method,
