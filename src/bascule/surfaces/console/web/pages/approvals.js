@@ -92,7 +92,8 @@ export const page = {
     load();
     // Into an empty list newcomers come at once: there is nothing that they could push away.
     effect(() => { if (newcomers.value.length && !order.value.length) untrack(admit); });
-    effect(() => { order.value; newcomers.value.length; chosen.value; untrack(() => deaf.changed()); });
+    // Not for newcomers: they wait elsewhere, and a storm of them must not keep the person from answering.
+    effect(() => { order.value; chosen.value; untrack(() => deaf.changed()); });
     const noticed = () => deaf.changed(); // the window came back: the eye needs a moment, too
     addEventListener("focus", noticed);
     onCleanup(() => removeEventListener("focus", noticed));
