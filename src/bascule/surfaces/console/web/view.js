@@ -14,7 +14,8 @@
  */
 
 /** @typedef {{readonly cleanups: (() => void)[]}} Scope */
-/** @typedef {{run: () => void, sources: Set<Set<Effect>>, scope: Scope, ended: boolean}} Effect */
+/** @typedef {Set<Effect> & {producer?: Effect}} Readers those who follow a signal, and what computes it, if anything */
+/** @typedef {{run: () => void, stop: () => void, sources: Set<Readers>, scope: Scope, ended: boolean}} Effect */
 /** @template T @typedef {{value: T, peek: () => T}} Signal */
 /** @typedef {Node | string | number | boolean | null | undefined} Plain */
 /** @typedef {Plain | Signal<any> | (() => any) | any[]} Child */
@@ -38,11 +39,15 @@ const SIGNAL = Symbol("signal");
  * @template T @param {T} value @returns {Signal<T>}
  */
 export function signal(value) {
-  /** @type {Set<Effect>} */
-  const readers = new Set();
+  return make(value, new Set());
+}
+
+/** @template T @param {T} value @param {Readers} readers @returns {Signal<T>} */
+function make(value, readers) {
   return /** @type {any} */ ({
     [SIGNAL]: true,
     get value() {
+      if (readers.producer && queue.size) settle(readers.producer);
       if (observer) {
         readers.add(observer);
         observer.sources.add(readers);
@@ -56,15 +61,27 @@ export function signal(value) {
       if (batchDepth === 0) flush();
     },
     /** The value, without following it. */
-    peek: () => value,
+    peek() {
+      if (readers.producer && queue.size) settle(readers.producer);
+      return value;
+    },
   });
 }
 
 /** A signal that follows what `compute` reads. @template T @param {() => T} compute @returns {Signal<T>} */
 export function computed(compute) {
-  const result = signal(/** @type {any} */ (undefined));
-  effect(() => { result.value = compute(); });
+  /** @type {Readers} */
+  const readers = new Set();
+  const result = make(/** @type {any} */ (undefined), readers);
+  readers.producer = follow(() => { result.value = compute(); });
   return result;
+}
+
+/** Brings a computed value up to date before it is read: nobody sees an old one beside a new one. @param {Effect} producer */
+function settle(producer) {
+  if (producer.ended) return;
+  for (const source of producer.sources) if (source.producer) settle(source.producer);
+  if (queue.delete(producer)) producer.run();
 }
 
 /**
@@ -72,6 +89,11 @@ export function computed(compute) {
  * inside it is cleaned up. @param {() => void} body @returns {() => void} stops it
  */
 export function effect(body) {
+  return follow(body).stop;
+}
+
+/** @param {() => void} body @returns {Effect} */
+function follow(body) {
   /** @type {Effect} */
   const self = {
     sources: new Set(),
@@ -89,16 +111,16 @@ export function effect(body) {
         batchDepth--;
       }
     },
+    stop() {
+      self.ended = true;
+      queue.delete(self);
+      release(self);
+    },
   };
-  const stop = () => {
-    self.ended = true;
-    queue.delete(self);
-    release(self);
-  };
-  owner?.cleanups.push(stop);
+  owner?.cleanups.push(self.stop);
   self.run();
   if (batchDepth === 0) flush();
-  return stop;
+  return self;
 }
 
 /** @param {Effect} self */

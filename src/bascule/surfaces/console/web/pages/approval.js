@@ -41,7 +41,9 @@ export function approvalDetail(ids, tools) {
     return view && Date.parse(view.expiresAt) <= second.value + skewMs.value;
   });
   const open = computed(() => ids.filter((id) => stateOf(id) === "pending" && !over.value));
-  effect(() => { open.value.length; untrack(() => tools.deaf.changed()); });
+  // The number, not the list: a list is a new one whenever any question changes, and the buttons would stay deaf.
+  const openCount = computed(() => open.value.length);
+  effect(() => { openCount.value; untrack(() => tools.deaf.changed()); });
 
   const body = signal(/** @type {HTMLElement | null} */ (null));
   const seenAll = scrolledThrough(body, complete);
@@ -57,7 +59,7 @@ export function approvalDetail(ids, tools) {
         show(complete, () => history(all.peek()[0]))),
         // Over the preview, not beside the buttons: when it goes, nothing moves.
         show(() => complete.value && open.value.length && !seenAll.value, () => h("p", { class: "scroll-hint" }, "Scroll to the end to approve"))),
-      show(() => open.value.length > 0, () => answers({ ids, all, picked, complete, seenAll, tools, read }),
+      show(openCount, () => answers({ ids, all, picked, complete, seenAll, tools, read }),
         () => h("div", { class: "answered", role: "status" }, () => outcome(ids, stateOf, over.value, all.value),
           h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
 }

@@ -92,7 +92,8 @@ export const page = {
     load();
     // Into an empty list newcomers come at once: there is nothing that they could push away.
     effect(() => { if (newcomers.value.length && !order.value.length) untrack(admit); });
-    effect(() => { order.value; newcomers.value.length; chosen.value; untrack(() => deaf.changed()); });
+    // Not for newcomers: they wait elsewhere, and a storm of them must not keep the person from answering.
+    effect(() => { order.value; chosen.value; untrack(() => deaf.changed()); });
     const noticed = () => deaf.changed(); // the window came back: the eye needs a moment, too
     addEventListener("focus", noticed);
     onCleanup(() => removeEventListener("focus", noticed));
@@ -110,15 +111,15 @@ export const page = {
       order.value = order.peek().flatMap((item) => (item === group ? item.ids.map((id) => ({ key: id, ids: [id], shape: item.shape })) : [item]));
     };
 
-    return h("div", { class: () => `inbox ${chosen.value ? "has-detail" : ""}` },
+    return h("div", { class: () => `inbox ${chosen.value ? "has-detail" : order.value.length ? "" : "is-empty"}` },
       h("section", { class: "inbox-list", "aria-label": "Waiting" },
         show(problem, () => failure(problem.value)),
         h("ul", null, list(order, (item) => item.key, (item) => rowView(item))),
         show(() => newcomers.value.length > 0, () => h("button", { class: "newcomers", type: "button", "data-key": "n", onclick: admit },
           () => `${newcomers.value.length} new`, kbd("n"))),
         show(() => answered.value > 0, () => h("button", { class: "quiet tidy", type: "button", onclick: tidy }, () => `Clear ${answered.value} answered`)),
-        show(() => loadedOnce.value && !order.value.length && !newcomers.value.length, () => empty("Nothing waits for you.", "bascule policy explain workspace.shell",
-          "When a rule says “ask”, the agent waits here for your answer. This command says what would happen to a call, and by which rule."))),
+        show(() => loadedOnce.value && !order.value.length && !newcomers.value.length, () => empty("Nothing waits for you.", "bascule exec -- rm -rf ./not-there",
+          "When a rule says “ask”, the agent waits here for your answer. To see how that is, ask yourself something:"))),
       h("section", { class: "inbox-detail", "aria-label": "Chosen question" },
         show(chosen, () => h("a", { class: "back", href: "#/approvals" }, "‹ All questions")),
         () => {
