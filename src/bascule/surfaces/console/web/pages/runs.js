@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
-import { badge, duration, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
+import { badge, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
 import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, took, who } from "./parts.js";
 
 const STATUSES = ["running", "awaiting_approval", "completed", "error", "cancelled", "unknown"];
@@ -53,7 +53,7 @@ function runList(query) {
     { title: "Operations", class: "number extra", cell: (run) => run.operations },
     { title: "Files", class: "number extra", cell: (run) => run.filesChanged ?? "\u2013" },
     { title: "Started", cell: (run) => time(run.startedAt) },
-    { title: "Took", class: "extra", cell: (run) => (run.endedAt ? duration(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
+    { title: "Took", class: "extra", cell: (run) => (run.endedAt ? took(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
   ];
   return h("div", { class: "page" },
     h("div", { class: "filters", role: "search" },
@@ -102,7 +102,7 @@ function overview(answer, run, reload) {
       ["By", run.startedBy && visibleText(who(run.startedBy))],
       ["Space", run.spaceId && visibleText(run.spaceId)],
       ["Started", run.startedAt && time(run.startedAt)],
-      ["Took", run.endedAt && duration(Date.parse(run.endedAt) - Date.parse(run.startedAt))],
+      ["Took", run.endedAt && took(Date.parse(run.endedAt) - Date.parse(run.startedAt))],
       ["Note", run.note && visibleText(run.note)],
     ]),
     (answer.steering ?? []).map((/** @type {string} */ line) => h("p", { class: "note warn" }, "Other programs obey what it left: ", visibleText(line))),
