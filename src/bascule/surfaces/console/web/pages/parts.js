@@ -201,8 +201,8 @@ export function heldList(ask, keyOf, size) {
   }
   const update = settled(async () => {
     if (!rows.peek().length) return source.reload();
-    const got = await ask("").catch(() => []); // the banner says it when the daemon is away
-    const found = new Map(got.map((row) => [keyOf(row), row]));
+    const got = await ask("").catch(() => /** @type {T[]} */ ([])); // the banner says it when the daemon is away
+    const found = new Map(got.map((row) => /** @type {[string, T]} */ ([keyOf(row), row])));
     const known = rows.peek().map((row) => found.get(keyOf(row)) ?? row);
     const keys = new Set(known.map(keyOf));
     batch(() => { rows.value = known; fresh.value = got.filter((row) => !keys.has(keyOf(row))).length; });
