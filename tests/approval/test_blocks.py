@@ -15,7 +15,9 @@ from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.resolution import Resolution
 from gabp import codec
 
-LINES = st.lists(st.sampled_from(["", "-", "--", "-- a/x", "++ b/x", "@@ -1 +1 @@", " ", "+", "a", "b", "\\ No"]), max_size=9)
+LINES = st.lists(
+    st.sampled_from(["", "-", "--", "-- a/x", "++ b/x", "@@ -1 +1 @@", " ", "+", "a", "b", "\\ No"]), max_size=9
+)
 
 
 def unified(old, new):
@@ -98,9 +100,7 @@ def test_blocks_come_back_from_the_store_as_they_were():
     question = Question(
         principal="local", method="m", digest="d", params_json="", rule="r", reason="w", summary="s", preview=shown
     )
-    approval = Approval(
-        approval_id="apr_1", state=ApprovalState.PENDING, question=question, asked_at=1, expires_at=2
-    )
+    approval = Approval(approval_id="apr_1", state=ApprovalState.PENDING, question=question, asked_at=1, expires_at=2)
     assert codec.stored(Approval)(codec.encode(approval)) == approval
     assert question.emptied().blocks == ()
 

@@ -1,4 +1,4 @@
-"""Consent, policy and ledger over HTTP, at a real daemon: everything can be looked at, nothing can be answered there."""
+"""Consent, policy and ledger over HTTP, at a real daemon: all can be looked at, nothing can be answered there."""
 
 import contextlib
 import json
@@ -59,8 +59,18 @@ def test_no_http_caller_is_the_person(scene):
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/approvals", "/v1/policy", "/v1/ledger", "/v1/ledger/search", "/v1/ledger/about/x", "/v1/metrics/history"]
-    + ["/v1/doctor", "/v1/approvals/stream", "/v1/ledger/verify/stream", "/v1/approvals/apr_x/picture"],
+    [
+        "/v1/approvals",
+        "/v1/policy",
+        "/v1/ledger",
+        "/v1/ledger/search",
+        "/v1/ledger/about/x",
+        "/v1/metrics/history",
+        "/v1/doctor",
+        "/v1/approvals/stream",
+        "/v1/ledger/verify/stream",
+        "/v1/approvals/apr_x/picture",
+    ],
 )
 def test_agents_look_at_none_of_it(scene, path):
     *_, jerry = scene
@@ -122,7 +132,7 @@ def test_the_ledger_is_read_searched_and_checked_over_http(scene):
 
 
 def test_searching_and_replaying_from_a_terminal(scene):
-    daemon, _, local, jerry = scene
+    daemon, _, _local, jerry = scene
     jerry.post("/agents/Jerry/send", {"payload": "hello"})
     where = ("--state-dir", daemon.state)
     found = run_command("ledger", "search", "who:Jerry", "method:messages.*", "-n", "1", *where)

@@ -56,8 +56,22 @@ def test_a_query_finds(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["who:Tom", "who:jerry", "method:desktop", "outcome:ok", "outcome:den", "rule:x", "subject:gnome", "since:30m"]
-    + ["until:2h", "since:2025-10-21", "firefox", "who:Jerry firefox", '"gnome TextEditor"', "denied"],
+    [
+        "who:Tom",
+        "who:jerry",
+        "method:desktop",
+        "outcome:ok",
+        "outcome:den",
+        "rule:x",
+        "subject:gnome",
+        "since:30m",
+        "until:2h",
+        "since:2025-10-21",
+        "firefox",
+        "who:Jerry firefox",
+        '"gnome TextEditor"',
+        "denied",
+    ],
 )
 def test_a_query_does_not_find(text):
     assert not finds(text)
@@ -76,7 +90,6 @@ def test_a_record_without_subject_or_rule_matches_none():
         ("whom:Jerry", "no field `whom:`"),
         ("since:yesterday", "is not a time"),
         ("since:2025-13-01", "is not a time"),
-        ("until:0001-01-01T00:00+23:59", "is not a time"),
         (" ".join("a" * (MAX_WORDS + 1)), "at most 20"),
     ],
 )

@@ -159,7 +159,7 @@ def test_a_run_and_a_command_in_the_background_are_ended(scene):
     assert not [each for each in scene.machine.ran if each.running]
     run = scene.answer(pending)
     assert "after.txt" not in scene.files
-    assert run["events"][-1]["error"]["message"] == "not run: everything was stopped"
+    assert "not run: everything was stopped" in str(run["events"][-1])
     listed = scene.house.call(JERRY, "processes.list", {})
     assert all(not each["running"] for each in listed)
     assert process["processId"] in {each["processId"] for each in listed}

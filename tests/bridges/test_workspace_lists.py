@@ -46,8 +46,7 @@ def test_runs_of_all_spaces_are_one_list_with_pages(scene):
 
 
 def test_a_run_that_asks_or_works_is_listed_by_what_it_does_now(scene):
-    held = scene.begin(shell("serve"))
-    working = scene.running("serve")
+    process = scene.answer(scene.house.begin(JERRY, "processes.start", {"spaceId": scene.space, "command": "serve"}))
     asks = scene.run(shell("rm -rf data"), who="agent:Spock")
     (run,) = runs(scene, status="running")
     assert runs(scene, status="awaiting_approval") == [asks["runId"]]
@@ -56,9 +55,9 @@ def test_a_run_that_asks_or_works_is_listed_by_what_it_does_now(scene):
     assert runs(scene, status="running", before=run) == []
     scene.resume(asks, "denied")
     scene.until(lambda: runs(scene, status="awaiting_approval") == [], "nobody asks")
-    scene.say(lambda: working.end(0))
-    scene.answer(held)
+    scene.answer(scene.house.begin(JERRY, "processes.stop", {"processId": process["processId"]}))
     assert runs(scene, status="running") == []
+    assert runs(scene, status="cancelled") == [run]
 
 
 def test_a_run_is_named_without_its_space_by_who_may(scene):

@@ -1,11 +1,10 @@
-"""`runs open`, `approvals open`, `desktop report --console`: the page of the daemon that runs, in the person's browser."""
-
-import os
+"""`runs open`, `approvals open`, `desktop report --console`: a page of the daemon that runs, in a browser."""
 
 import pytest
 
 from bascule.cli.console_pages import open_page, page_address
 from bascule.foundation.errors import Unavailable
+from patience import PATIENCE
 
 
 class Status:
@@ -35,26 +34,17 @@ def test_where_there_is_no_console_it_is_said_how_to_have_one():
     assert "console_port" in refused.value.hint
 
 
-@pytest.mark.skipif(os.uname().sysname != "Linux", reason="xdg-open is Linux's")
-def test_the_address_is_opened_with_the_program_of_the_desktop(tmp_path, monkeypatch, capsys):
-    came = tmp_path / "came"
-    os.mkfifo(came)
-    opener = tmp_path / "xdg-open"
-    opener.write_text(f'#!/bin/sh\nprintf %s "$1" > {came}\n')
-    opener.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("DISPLAY", ":0")
+def test_the_address_is_opened_with_the_program_of_the_desktop(screen, capsys):
     assert open_page(Status(console="http://localhost:5051"), "approvals", "apr_1") == 0
-    with open(came) as pipe:
-        assert pipe.read() == "http://localhost:5051/#/approvals/apr_1"
+    screen.started[0].wait(PATIENCE)
+    assert screen.opened.read_text() == "http://localhost:5051/#/approvals/apr_1\n"
     assert capsys.readouterr().out == "http://localhost:5051/#/approvals/apr_1\n"
 
 
-def test_without_a_display_the_address_is_printed_and_it_is_said_why(monkeypatch, capsys):
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("sys.platform", "linux")
+def test_without_a_display_the_address_is_printed_and_it_is_said_why(screen, monkeypatch, capsys):
+    monkeypatch.delenv("DISPLAY")
     open_page(Status(console="http://localhost:5051"), "runs", "run_1")
     printed = capsys.readouterr()
     assert printed.out == "http://localhost:5051/#/runs/run_1\n"
     assert "no display" in printed.err
+    assert screen.started == []

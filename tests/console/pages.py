@@ -40,7 +40,13 @@ class Page:
         return sent
 
     def ask(
-        self, verb: str, path: str, body: Any = None, *, fetch: dict[str, str] = CALL, more: dict[str, str] | None = None
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        *,
+        fetch: dict[str, str] = CALL,
+        more: dict[str, str] | None = None,
     ) -> Answer:
         headers = [*self.headers(verb, fetch), *(more or {}).items()]
         data = json.dumps({} if body is None else body).encode() if verb != "GET" else None
@@ -67,9 +73,7 @@ class Page:
         return answer.json, secret
 
     def claim(self, pairing: dict[str, Any], secret: str, wait_ms: int = 0) -> Answer:
-        return self.post(
-            "/v1/console/claim", {"pairingId": pairing["pairingId"], "secret": secret, "waitMs": wait_ms}
-        )
+        return self.post("/v1/console/claim", {"pairingId": pairing["pairingId"], "secret": secret, "waitMs": wait_ms})
 
     def pair(self) -> "Page":
         """From nothing to a session, with the terminal's part played by the link."""

@@ -53,7 +53,12 @@ ATTACKS = {
         403,
         "_check_origin",
     ),
-    "an opaque Origin with a stolen token": (CHANGE, [OURS, BEARER, JSON, ("Origin", "null"), *FETCH], 403, "_check_origin"),
+    "an opaque Origin with a stolen token": (
+        CHANGE,
+        [OURS, BEARER, JSON, ("Origin", "null"), *FETCH],
+        403,
+        "_check_origin",
+    ),
     "an empty Origin": (CHANGE, [OURS, BEARER, JSON, ("Origin", ""), *FETCH], 403, "_check_origin"),
     "our address as Origin": (
         CHANGE,
@@ -87,7 +92,12 @@ ATTACKS = {
         403,
         "_check_site _check_call",
     ),
-    "a worker of our own page": (READ, [OURS, BEARER, *fetched("same-origin", "same-origin", "worker")], 403, "_check_call"),
+    "a worker of our own page": (
+        READ,
+        [OURS, BEARER, *fetched("same-origin", "same-origin", "worker")],
+        403,
+        "_check_call",
+    ),
     "the page in a frame of another site": (
         SHELL,
         [OURS, *fetched("cross-site", "navigate", "iframe")],
@@ -109,7 +119,12 @@ ATTACKS = {
         421,
         "_check_host",
     ),
-    "a script in a page on another port": (SCRIPT, [OURS, *fetched("same-site", "no-cors", "script")], 403, "_check_site"),
+    "a script in a page on another port": (
+        SCRIPT,
+        [OURS, *fetched("same-site", "no-cors", "script")],
+        403,
+        "_check_site",
+    ),
     "a script as a service worker": (
         SCRIPT,
         [OURS, *fetched("same-origin", "same-origin", "serviceworker")],

@@ -48,7 +48,6 @@ def test_no_token_of_a_session_is_on_disk(house):
         link.call("console.sessions")
     found = []
 
-
     for folder, _, files in os.walk(house.state):
         for name in files:
             with open(os.path.join(folder, name), "rb") as file:

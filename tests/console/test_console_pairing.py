@@ -136,7 +136,9 @@ def test_no_other_door_pairs_and_no_agent_confirms(house, link):
     pairing, _ = Page(house).ask_to_pair()
     with LinkWire(house.link_socket).hello(token) as jerry:
         assert jerry.refusal("console.pairings")["code"] == "forbidden"
-        assert jerry.refusal("console.confirm", {"pairingId": pairing["pairingId"], "accept": True})["code"] == "forbidden"
+        assert (
+            jerry.refusal("console.confirm", {"pairingId": pairing["pairingId"], "accept": True})["code"] == "forbidden"
+        )
         assert jerry.refusal("console.sessions")["code"] == "forbidden"
         assert jerry.refusal("console.revoke")["code"] == "forbidden"
 

@@ -184,7 +184,9 @@ def test_a_signed_in_session_looks_and_stops_as_the_person(house):
     assert called(house, "toy.decide", SIGNED_IN) == PERSON
 
 
-@pytest.mark.parametrize(("method", "word"), [("toy.write", ""), ("toy.act", ""), ("toy.approve", ""), ("toy.decide", "no")])
+@pytest.mark.parametrize(
+    ("method", "word"), [("toy.write", ""), ("toy.act", ""), ("toy.approve", ""), ("toy.decide", "no")]
+)
 def test_a_signed_in_session_needs_a_proof_for_the_rest(house, method, word):
     assert required(house, method, SIGNED_IN, word) == "fresh"
 
@@ -193,7 +195,9 @@ def test_a_signed_in_session_needs_a_proof_for_the_rest(house, method, word):
 def test_a_proof_is_good_once_and_the_record_names_it(house, proofs, method):
     proofs.make("prf_1", "ses_1", method, Given(word="yes"))
     assert called(house, method, SIGNED_IN, "yes", "prf_1") == PERSON
-    assert "prf_1" in [record.get("details", {}).get("proof") for record in house.ledger() if record["method"] == method]
+    assert "prf_1" in [
+        record.get("details", {}).get("proof") for record in house.ledger() if record["method"] == method
+    ]
     assert required(house, method, SIGNED_IN, "yes", "prf_1") == "fresh"
 
 

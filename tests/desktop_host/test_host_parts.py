@@ -306,7 +306,11 @@ def test_password_managers_and_ourselves_are_kept_out(name):
     assert not is_kept_out(window(1, 1, "org.gnome.Calculator"), KEEP_OUT)
 
 
-CONSOLE_TITLES = ["Approvals · Bascule", "(3) Approvals · Bascule - Chromium", "Ledger · Bascule \u2014 Mozilla Firefox"]
+CONSOLE_TITLES = [
+    "Approvals · Bascule",
+    "(3) Approvals · Bascule - Chromium",
+    "Ledger · Bascule \u2014 Mozilla Firefox",
+]
 OTHER_TITLES = ["Bascule", "About · Bascule in the press - Chromium", "Approvals Bascule - Chromium", "· Bascule docs"]
 
 

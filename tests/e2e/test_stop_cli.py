@@ -1,4 +1,4 @@
-"""`bascule stop`, `bascule resume` and questions in words as people use them: real commands, a passphrase on a terminal."""
+"""`bascule stop`, `resume` and questions in words as people use them: real commands, a passphrase on a terminal."""
 
 import json
 import os
@@ -76,9 +76,7 @@ def test_a_question_in_words_is_listed_read_and_answered(grove):
     assert ticket in listed.stdout
     assert "branch" not in listed.stdout, "the words are the person's to read"
     assert ticket in run(grove, "top", "--once").stdout
-    session = on_tty(
-        grove, "approvals", "answer", ticket[-8:], typed=[("Passphrase: ", TYPED), ("Your answer", "2")]
-    )
+    session = on_tty(grove, "approvals", "answer", ticket[-8:], typed=[("Passphrase: ", TYPED), ("Your answer", "2")])
     assert session.code == 0, session.shown
     assert "⟨ESC⟩[31mbranch?" in session.shown
     reply = jerry.get(f"/replies/{ticket}").json
@@ -110,4 +108,3 @@ def test_the_person_writes_to_an_agent(grove):
     assert session.code == 0, session.shown
     (item,) = jerry.get("/agents/Jerry/inbox").json["messages"]
     assert (item["from"], item["payload"]) == ("person", "use main")
-

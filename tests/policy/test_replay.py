@@ -34,13 +34,16 @@ reason = "Tom sleeps"
 methods = ["messages.send"]
 params = { agentId = "Tom" }
 """
-ASKS_PARAMS_BUT_DENIES_ALL = ON_PARAMS + """
+ASKS_PARAMS_BUT_DENIES_ALL = (
+    ON_PARAMS
+    + """
 [[rule]]
 name = "nobody-sends"
 decision = "deny"
 reason = "silence"
 methods = ["messages.send"]
 """
+)
 
 
 def policy(text):
@@ -155,7 +158,7 @@ def test_the_edited_file_is_what_is_replayed_when_no_text_is_given(house):
 def test_a_text_that_is_no_policy_is_refused_with_what_to_change(house):
     with pytest.raises(InvalidRequest, match="not TOML"):
         house.call("local", "policy.replay", {"text": "[["})
-    with pytest.raises(InvalidRequest, match="1001"):
+    with pytest.raises(InvalidRequest, match="<= 1000"):
         house.call("local", "policy.replay", {"limit": 1_001})
 
 

@@ -19,15 +19,25 @@ def words(**fields):
     [
         ({}, "Everybody may not call anything."),
         ({"decision": Decision.ALLOW, "principals": ("agent:Jerry",)}, "The agent Jerry may call anything."),
-        ({"principals": ("agent:J*", "local")}, "Agents named J* or you at this machine (local) may not call anything."),
+        (
+            {"principals": ("agent:J*", "local")},
+            "Agents named J* or you at this machine (local) may not call anything.",
+        ),
         (
             {"decision": Decision.ASK, "methods": ("a.b", "c.*"), "effects": (Effect.READ, Effect.EXEC)},
             "You are asked before everybody may call a.b or c.* with the effect read or exec.",
         ),
         (
-            {"methods": ("workspace.shell",), "commands": ("git push", "npm"), "traits": ("opaque",), "paths": (".env",)},
-            'Everybody may not call workspace.shell with commands that begin with "git push" or npm '
-            "that are opaque on .env.",
+            {
+                "methods": ("workspace.shell",),
+                "commands": ("git push", "npm"),
+                "traits": ("opaque",),
+                "paths": (".env",),
+            },
+            (
+                'Everybody may not call workspace.shell with commands that begin with "git push" or npm '
+                "that are opaque on .env."
+            ),
         ),
         (
             {"decision": Decision.ALLOW, "commands": ("ls",), "paths": ("a/**",)},

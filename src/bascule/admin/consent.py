@@ -12,7 +12,6 @@ from bascule.admin.approvals import (
     ApprovalView,
     AskedBefore,
     AskerHistory,
-    BlockName,
     DecideParams,
     DecideResult,
     Mark,
@@ -180,7 +179,7 @@ def _conditions(rule: msgspec.Struct) -> dict[str, object]:
 
 def _block_view(block: Block) -> PreviewBlock:
     lines = [PreviewLine(text=line.text, mark=cast("Mark | None", line.mark)) for line in lines_of(block)]
-    return PreviewBlock(kind=cast("BlockName", block.kind.value), lines=lines, title=block.title or None)
+    return PreviewBlock(kind=block.kind.value, lines=lines, title=block.title or None)
 
 
 def asker_history(kept: Iterable[Approval], about: Approval) -> AskerHistory:

@@ -65,9 +65,7 @@ class Console:
     def pair(self, call: Call, params: PairParams) -> PairResult:
         _must_be_a_page(call)
         pairing = self.pairings.ask(params.secret_hash)
-        return PairResult(
-            pairing_id=pairing.pairing_id, digits=pairing.digits, expires_at=rfc3339(pairing.expires_at)
-        )
+        return PairResult(pairing_id=pairing.pairing_id, digits=pairing.digits, expires_at=rfc3339(pairing.expires_at))
 
     def claim(self, call: Call, params: ClaimParams) -> "SessionResult | Deferred[SessionResult | None] | None":
         _must_be_a_page(call)
@@ -86,9 +84,7 @@ class Console:
         """The page was gone before it got its token: nobody has it."""
         self.sessions.end(answer.session_id)
 
-    def list_pairings(
-        self, call: Call, params: PairingsParams
-    ) -> "list[PairingView] | Deferred[list[PairingView]]":
+    def list_pairings(self, call: Call, params: PairingsParams) -> "list[PairingView] | Deferred[list[PairingView]]":
         found = self._pairings()
         if found or not params.wait_ms or self.pairings.stopping:
             return found
@@ -165,9 +161,7 @@ class Console:
 def opened(sessions: Sessions, grade: Grade, *, replaces: str | None = None) -> SessionResult:
     """A new session, as its page is answered."""
     token, session = sessions.open(grade, replaces=replaces)
-    return SessionResult(
-        token=token, session_id=session.session_id, grade=grade.wire, until=rfc3339(session.until_at)
-    )
+    return SessionResult(token=token, session_id=session.session_id, grade=grade.wire, until=rfc3339(session.until_at))
 
 
 def _must_be_a_page(call: Call) -> None:

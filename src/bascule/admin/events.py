@@ -49,4 +49,3 @@ EVENTS_ALL = Streams[AllEventsParams, EventItem](
 )
 
 METHODS = rows_of(globals())
-

@@ -1,7 +1,7 @@
 """What somebody looks for in the ledger, as one line: `who:Jerry method:desktop.* outcome:denied since:2h ann`.
 
-A word with a name looks at that field, as a glob, case-sensitive because handles are. A bare word is looked for anywhere
-in subject, method and principal. All words must match; one in double quotes may hold blanks.
+A word with a name looks at that field, as a glob, case-sensitive because handles are. A bare word is looked for in
+subject, method and principal, anywhere. All words must match; one in double quotes may hold blanks.
 """
 
 import re
@@ -67,7 +67,7 @@ def _condition(word: re.Match[str], now_ms: int) -> Matches:
         case _:
             raise InvalidRequest(
                 f"there is no field `{field}:` to look in",
-                hint=f'fields are {", ".join(f"{each}:" for each in FIELDS)}; put a word with a colon in double quotes',
+                hint=f"fields are {', '.join(f'{each}:' for each in FIELDS)}; put a word with a colon in double quotes",
             )
 
 

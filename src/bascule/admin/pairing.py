@@ -103,7 +103,6 @@ class Pairings:
         current = self._open()
         return [current] if current is not None and current.state is PairingState.ASKED else []
 
-
     def answer(self, pairing_id: str, *, accept: bool) -> Pairing:
         """The pairing that a person looks at, refused unless they accept it; `confirm` makes that so."""
         pairing = self._find(pairing_id)
@@ -148,7 +147,6 @@ class Pairings:
     @property
     def stopping(self) -> bool:
         return self._stopping
-
 
     @property
     def waiting(self) -> int:

@@ -86,8 +86,8 @@ class LedgerRecord(Result, frozen=True, kw_only=True):
 
 
 class LedgerSearchParams(Params, frozen=True, kw_only=True):
-    # `who:Jerry method:desktop.* outcome:denied rule:x subject:y since:2026-11-01 until:2h`; bare words are looked for in
-    # subject, method and principal. All must match.
+    # `who:Jerry method:desktop.* outcome:denied rule:x subject:y since:2026-11-01 until:2h`; bare words are looked for
+    # in subject, method and principal. All must match.
     q: Annotated[str, Meta(max_length=MAX_QUERY_CHARS)] = ""
     # Only records with a smaller number: pages backwards.
     before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
@@ -97,8 +97,8 @@ class LedgerSearchParams(Params, frozen=True, kw_only=True):
 class LedgerSearchResult(Result, frozen=True, kw_only=True):
     # Newest first.
     records: list[LedgerRecord]
-    # `before` of the next page; absent when the beginning of the ledger was reached. A page may hold fewer records than
-    # the limit, or none, and still have a next one: one call reads a part of the ledger.
+    # `before` of the next page; absent when the beginning of the ledger was reached. A page may hold fewer records
+    # than the limit, or none, and still have a next one: one call reads a part of the ledger.
     next: int | None = None
     # Records that were looked at for this page.
     scanned: int

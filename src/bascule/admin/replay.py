@@ -8,9 +8,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import partial
-from typing import cast
 
-from bascule.admin.approvals import ChangedDecision, DecisionWord, ReplayParams, ReplayResult
+from bascule.admin.approvals import ChangedDecision, ReplayParams, ReplayResult
 from bascule.admin.rulebook import Rulebook
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import ApprovalRequired, Forbidden, PolicyDenied
@@ -44,17 +43,18 @@ class Replayer:
         self._tasks = tasks
 
     def replay(self, call: Call, params: ReplayParams) -> "asyncio.Future[ReplayResult]":
-        policy = self._rulebook.proposed(params.text)
-        return self._tasks.start(self._replay(policy, params.limit), call.method)
+        return self._tasks.start(self._replay(params), call.method)
 
-    async def _replay(self, policy: Policy, limit: int) -> ReplayResult:
+    async def _replay(self, params: ReplayParams) -> ReplayResult:
         def newest(ledger: LedgerReader) -> list[Record]:
-            return [read_record(row) for row in ledger.newest(limit, None)]
+            return [read_record(row) for row in ledger.newest(params.limit, None)]
 
+        # On a thread: reading a long policy, and a thousand records against two hundred rules, take longer than a turn
+        # of the loop may.
+        do = partial(asyncio.get_running_loop().run_in_executor, None)
+        policy: Policy = await do(self._rulebook.proposed, params.text)
         records = await asyncio.wrap_future(self._store.read_ledger(newest))
-        work = partial(replayed, records, policy, self._rulebook.rows, self._rulebook.rule_names())
-        # A thousand records against two hundred rules are too much for one turn of the loop.
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        return await do(replayed, records, policy, self._rulebook.rows, self._rulebook.rule_names())
 
 
 def replayed(
@@ -83,8 +83,8 @@ def replayed(
                     principal=record.principal,
                     method=record.method,
                     subject=record.subject,
-                    was=cast("DecisionWord", was.value),
-                    now=cast("DecisionWord", decision.value),
+                    was=was.value,
+                    now=decision.value,
                     rule=rule,
                 )
             )

@@ -17,7 +17,11 @@ _PEOPLE = {
     LOCAL: "you at this machine (local)",
     PERSON: "you with your proof (person)",
 }
-_SUBJECTS = {Decision.ALLOW: "{who} may", Decision.ASK: "you are asked before {who} may", Decision.DENY: "{who} may not"}
+_SUBJECTS = {
+    Decision.ALLOW: "{who} may",
+    Decision.ASK: "you are asked before {who} may",
+    Decision.DENY: "{who} may not",
+}
 
 
 def in_words(rule: Rule) -> str:
@@ -27,7 +31,9 @@ def in_words(rule: Rule) -> str:
     every = rule.decision is Decision.ALLOW
     parts += [f"where {_name(path)} is {_name(glob)}" for path, glob in rule.params.items()]
     if rule.commands:
-        parts.append(f"{'with only' if every else 'with'} commands that begin with {_one_of(map(_name, rule.commands))}")
+        parts.append(
+            f"{'with only' if every else 'with'} commands that begin with {_one_of(map(_name, rule.commands))}"
+        )
     if rule.traits:
         parts.append(f"{'that are at most' if every else 'that are'} {_one_of(map(_name, rule.traits))}")
     if rule.paths:

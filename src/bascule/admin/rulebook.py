@@ -1,11 +1,9 @@
 """The policy in force: a preset, or the text a person last accepted. An edited file is reported, not applied."""
 
 from collections.abc import Callable, Iterable
-from typing import cast
 
 from bascule.admin.approvals import (
     AcceptParams,
-    DecisionWord,
     ExplainParams,
     ExplainResult,
     PolicyView,
@@ -221,15 +219,14 @@ def timed_view(timed: TimedRule) -> TimedRuleView:
 
 
 def _rule_view(rule: Rule) -> RuleView:
-    decision = cast("DecisionWord", rule.decision.value)
-    return RuleView(name=rule.name, decision=decision, text=in_words(rule), reason=rule.reason)
+    return RuleView(name=rule.name, decision=rule.decision.value, text=in_words(rule), reason=rule.reason)
 
 
 def _timed_rule_view(timed: TimedRule) -> RuleView:
     # As it was printed when a person agreed to it, word for word.
     return RuleView(
         name=timed.rule_id,
-        decision=cast("DecisionWord", timed.rule.decision.value),
+        decision=timed.rule.decision.value,
         text=timed_text(timed),
         reason=timed.rule.reason,
         timed=rfc3339(timed.expires_at),

@@ -386,8 +386,9 @@ class TicketsListParams(Params, frozen=True, kw_only=True):
     party: AgentIdText | None = None
     # Only tickets sent before this one: the last one of the page before.
     before: TicketIdText | None = None
-    # Only those with this text in their id, conversation, group, sender or addressee; for their two sides and the person
-    # also in what was said. Upper and lower case are the same. Looks at 2,000 tickets and 4 MiB of payloads at most.
+    # Only those with this text in their id, conversation, group, sender or addressee; for their two sides and the
+    # person also in what was said. Upper and lower case are the same. At most 2,000 tickets and 4 MiB of payloads are
+    # looked at.
     text: Annotated[str, Meta(min_length=1, max_length=MAX_SEARCH_CHARS)] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from bascule.broker.person import principal_of
 from bascule.broker.protocol import TicketStatus
 from bascule.broker.records import Ticket
-from bascule.kernel.call import agent_principal
 
 _PLACES = {status: place for place, status in enumerate(TicketStatus)}
 _EVERY_PLACE = range(len(_PLACES))

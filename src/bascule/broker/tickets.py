@@ -98,11 +98,7 @@ class Tickets:
         state = self._state
         limits = state.limits
         target = params.agent_id
-        to_person = False
-        if target not in state.agents.rows:
-            to_person = target == PERSON_HANDLE
-            if not to_person:
-                self._agents.check_target(target)
+        to_person = target not in state.agents.rows and self._is_person(target)
         now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
@@ -130,7 +126,7 @@ class Tickets:
                 details={"agentId": target, "agentStatus": status.value},
             )
         if to_person:
-            check_question(state, call.principal, len(payload), has_person=self._has_person())
+            self._put_before_person(tx, ticket_id, call.principal, len(payload))
         check_room(state, self._agents, call, target, len(payload))
         if params.wait_ms:
             self._waits.check_room(call.principal)
@@ -159,8 +155,6 @@ class Tickets:
         tx.subject = ticket_id
         tx.details = {"to": target, "bytes": len(payload), "digest": digest}
         tx.after.append(partial(self._sent, ticket, state.clock.monotonic(), timeout_ms))
-        if to_person:
-            tx.after.append(partial(self._asked_person, ticket))
         return self._sent_result(ticket, status)
 
     def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
@@ -355,9 +349,9 @@ class Tickets:
         self._note("ticket.sent", ticket)
         self._waits.pump(ticket.target)
 
-    def _asked_person(self, ticket: Ticket) -> None:
+    def _asked_person(self, ticket_id: str, sender: Principal) -> None:
         for callback in self.on_question:
-            callback(ticket.ticket_id, sender_name(Principal(ticket.sender)))
+            callback(ticket_id, sender_name(sender))
 
     def _replied(self, ticket: Ticket, *, first: bool) -> None:
         if first:
@@ -405,6 +399,17 @@ class Tickets:
             f"ticket id {ticket_id} stands for another message",
             hint="a retry repeats sender and body exactly; for a new message use a new id, or leave it out",
         )
+
+    def _is_person(self, target: str) -> bool:
+        """Of a target that is not an agent: the person, or else a group; 404 for anything else."""
+        if target == PERSON_HANDLE:
+            return True
+        self._agents.check_target(target)
+        return False
+
+    def _put_before_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
+        check_question(self._state, sender, size, has_person=self._has_person())
+        tx.after.append(partial(self._asked_person, ticket_id, sender))
 
     def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
         if params.agent_ids is not None:

@@ -107,8 +107,8 @@ def run_replay(args: argparse.Namespace) -> int:
             ).rstrip()
         )
     show(
-        f"{len(result['changed'])} of {result['compared']} decisions would change; {result['unreadable']} depend on what the "
-        f"ledger does not keep ({result['records']} records)"
+        f"{len(result['changed'])} of {result['compared']} decisions would change; {result['unreadable']} depend on "
+        f"what the ledger does not keep ({result['records']} records)"
     )
     return 0
 
@@ -120,7 +120,9 @@ def _read_policy(path: str) -> str:
     file.path = path
     text = file.read()
     if text is None:
-        raise InvalidRequest(f"there is no {path}", hint="name the file: bascule policy test FILE, bascule policy replay FILE")
+        raise InvalidRequest(
+            f"there is no {path}", hint="name the file: bascule policy test FILE, bascule policy replay FILE"
+        )
     return text
 
 

@@ -257,10 +257,7 @@ def _console_doors(
 ) -> list[ConsoleDoor]:
     daemon.sessions.origins = (console.origin, *extra)
     app = daemon.console_app()
-    doors = [
-        ConsoleDoor(app, sock, room=room, peer_check=is_our_end)
-        for sock in console.sockets
-    ]
+    doors = [ConsoleDoor(app, sock, room=room, peer_check=is_our_end) for sock in console.sockets]
     daemon.sessions.on_end += [door.end_session for door in doors]
     daemon.doors["console"] = console.origin
     return doors

@@ -76,7 +76,7 @@ async def _reset_person(state_dir: str) -> list[str]:
             tx.put(rules, rule_id, None)
         # Who enabled the desktop is that person no more; a stop stays until the new one resumes.
         clock = SystemClock()
-        Switch(store, clock, DesktopNews(EventRing(clock))).disable(tx)
+        Switch(store, clock, DesktopNews(EventRing(clock)).switched).disable(tx)
         Apps(store, clock).forget(tx)
         tx.subject = "person"
         tx.details = {

@@ -1,4 +1,4 @@
-"""One look at the whole daemon, for the history of its numbers. It must cost little: it is made while nothing happens."""
+"""One look at the whole daemon, for the history of its numbers; cheap, because it is made while nothing happens."""
 
 import os
 import time

@@ -44,7 +44,7 @@ def compose(
     console_is_open: Callable[[], bool] = lambda: False,
 ) -> DesktopBridge:
     news = DesktopNews(kernel.events)
-    switch = Switch(kernel.store, kernel.clock, news)
+    switch = Switch(kernel.store, kernel.clock, news.switched)
     apps = Apps(kernel.store, kernel.clock)
 
     def hosting(tasks: Tasks, on_stopped: Callable[[], None]) -> Hosting:

@@ -12,7 +12,7 @@ class DesktopNews:
     def __init__(self, events: EventRing) -> None:
         self._events = events
 
-    def switched(self, event: str, by: str | None = None) -> None:
+    def switched(self, event: str, by: str | None) -> None:
         """enabled, disabled, stopped, resumed."""
         self._events.publish(Fact(kind=Kind.DESKTOP, event=event, principal=by))
 

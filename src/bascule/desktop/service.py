@@ -203,7 +203,10 @@ class DesktopBridge:
 
     def resume_with_everything(self, tx: Transaction) -> None:
         if self.switch.resume_with_everything(tx):
-            tx.after.append(lambda: self._tasks.start(self.hosting.resume(), "desktop.resume"))
+            tx.after.append(self._resume_host)
+
+    def _resume_host(self) -> None:
+        self._tasks.start(self.hosting.resume(), "desktop.resume")
 
     async def _stop_host(self) -> m.StopResult:
         return m.StopResult(stopped=True, aborted=await self.hosting.stop())

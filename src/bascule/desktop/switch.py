@@ -1,12 +1,11 @@
 """Whether agents may use the desktop at all, and whether somebody has stopped everything. Both outlive the daemon."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from bascule.desktop.news import DesktopNews
 from bascule.desktop.refusals import not_enabled, stopped
 from bascule.foundation.clock import Clock
 from bascule.kernel.journal import Table, Transaction
@@ -27,9 +26,15 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class Switch:
-    def __init__(self, store: JournalStore, clock: Clock, news: DesktopNews) -> None:
+    def __init__(
+        self,
+        store: JournalStore,
+        clock: Clock,
+        on_change: Callable[[str, str | None], None] = lambda _event, _by: None,
+    ) -> None:
+        """`on_change` gets enabled, disabled, stopped or resumed, and by whom."""
         self._clock = clock
-        self._news = news
+        self._on_change = on_change
         self.table: Table[Position] = Table("desktop", Position)
         self.table.rows.update(store.load("desktop", Position))
         # Beside the table: a stop that a full disk does not take counts for as long as we live.
@@ -58,17 +63,17 @@ class Switch:
 
     def enable(self, tx: Transaction, by: str, environment: dict[str, str]) -> None:
         tx.put(self.table, _ENABLED, Position(by=by, at=self._clock.wall_ms(), environment=environment))
-        tx.after.append(partial(self._news.switched, "enabled", by))
+        tx.after.append(partial(self._on_change, "enabled", by))
 
     def disable(self, tx: Transaction) -> None:
         tx.put(self.table, _ENABLED, None)
-        tx.after.append(partial(self._news.switched, "disabled"))
+        tx.after.append(partial(self._on_change, "disabled", None))
 
     def stop(self, tx: Transaction, by: str) -> None:
         self._pulled = True
         tx.put(self.table, _STOPPED, Position(by=by, at=self._clock.wall_ms()))
         # At once, as the stop itself: it waits for no disk.
-        self._news.switched("stopped", by)
+        self._on_change("stopped", by)
 
     def stop_with_everything(self, tx: Transaction) -> None:
         """Unless it is stopped already: then it stays so when everything else goes on."""
@@ -89,4 +94,4 @@ class Switch:
 
     def _release(self) -> None:
         self._pulled = False
-        self._news.switched("resumed")
+        self._on_change("resumed", None)

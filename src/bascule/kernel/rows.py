@@ -253,9 +253,7 @@ class Streams(Row, Generic[P, R]):
 
     looks = True
 
-    def __init__(
-        self, name: str, summary: str, *routes: Http, who: Who = ANYONE, proof: Proof | None = None
-    ) -> None:
+    def __init__(self, name: str, summary: str, *routes: Http, who: Who = ANYONE, proof: Proof | None = None) -> None:
         super().__init__(name, summary, *routes, effect=Effect.READ, who=who, proof=proof)
 
     def bind(self, handler: "Callable[[Call, P], Stream]") -> Bound:

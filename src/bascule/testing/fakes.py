@@ -97,11 +97,11 @@ class NoQuota:
 class NoEvidence:
     """A machine on which the desktop host left nothing."""
 
-    def newest(self, workspaces: Sequence[str], before: str | None, limit: int) -> list[Execution]:
+    def newest(self, _workspaces: Sequence[str], _before: str | None, _limit: int, /) -> list[Execution]:
         return []
 
-    def show(self, workspaces: Sequence[str], execution_id: str) -> Shown:
+    def show(self, _workspaces: Sequence[str], execution_id: str, /) -> Shown:
         raise EvidenceGone(execution_id)
 
-    def picture(self, workspaces: Sequence[str], execution_id: str, name: str) -> bytes:
+    def picture(self, _workspaces: Sequence[str], _execution_id: str, name: str, /) -> bytes:
         raise EvidenceGone(name)

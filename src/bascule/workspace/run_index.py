@@ -29,19 +29,18 @@ class RunIndex:
             del self._records[old.run_id]
         if new is not None:
             self._records[new.run_id] = new
-        _move(self._all, old and _place(old), new and _place(new))
+        was, now = _place(old), _place(new)
+        _move(self._all, was, now)
         for field in _FIELDS:
-            was = old and getattr(old, field)
-            now = new and getattr(new, field)
-            if old is not None and new is not None and was == now and old.number == new.number:
+            left, joined = _shelf(field, old), _shelf(field, new)
+            if left == joined and was == now:
                 continue
-            if old is not None:
-                shelf = self._shelves[field, was]
-                _move(shelf, _place(old), None)
-                if not shelf:
-                    del self._shelves[field, was]
-            if new is not None:
-                _move(self._shelves.setdefault((field, now), []), None, _place(new))
+            if left is not None:
+                _move(self._shelves[left], was, None)
+                if not self._shelves[left]:
+                    del self._shelves[left]
+            if joined is not None:
+                _move(self._shelves.setdefault(joined, []), None, now)
 
     def count(self, space_id: str) -> int:
         return len(self._shelves.get(("space_id", space_id), ()))
@@ -55,15 +54,19 @@ class RunIndex:
         named = {field: value for field, value in wanted.items() if value is not None}
         shelves = [self._shelves.get(each, []) for each in named.items()]
         places = min(shelves, key=len, default=self._all)
-        at = len(places) if before is None else bisect_left(places, _place(before))
+        at = len(places) if before is None else bisect_left(places, (before.number, before.run_id))
         for index in range(at - 1, -1, -1):
             record = self._records[places[index][1]]
             if all(getattr(record, field) == value for field, value in named.items()):
                 yield record
 
 
-def _place(record: RunRecord) -> _Place:
-    return record.number, record.run_id
+def _place(record: RunRecord | None) -> _Place | None:
+    return None if record is None else (record.number, record.run_id)
+
+
+def _shelf(field: str, record: RunRecord | None) -> tuple[str, str] | None:
+    return None if record is None else (field, getattr(record, field))
 
 
 def _move(places: list[_Place], was: _Place | None, now: _Place | None) -> None:

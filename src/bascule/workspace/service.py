@@ -113,9 +113,7 @@ class Workspace:
         )
         event_factory = EventFactory(clock)
         news = News(events)
-        self.processes = Processes(
-            sandboxes, clock, self.limits, self.threads, self.tasks, on_change=news.process
-        )
+        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks, on_change=news.process)
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
             book=self.book,
@@ -367,8 +365,10 @@ class Workspace:
         return self._ended(ends, running)
 
     async def _ended(self, ends: list[Deferred[EventsMessage]], running: list[Process]) -> str:
-        for over in [*ends, *(process.ended for process in running)]:
-            await within(None, over)
+        for end in ends:
+            await within(None, end)
+        for process in running:
+            await within(None, process.ended)
         return f"{len(ends)} runs and {len(running)} commands ended" if ends or running else "nothing was running"
 
     async def close(self) -> None:

@@ -46,7 +46,7 @@ class About(NamedTuple):
     page: str
     id: str
 
-    
+    @property
     def address(self) -> str:
         return f"#/{self.page}/{self.id}"
 

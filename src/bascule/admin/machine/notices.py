@@ -77,27 +77,28 @@ class Notices:
         except OSError as error:
             self._log("announce", level="debug", how="buttons", error=error)
             return
-        pressed = b""
+        pressed, ends_itself = b"", False
         try:
             assert child.stdout is not None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
                     pressed = await child.stdout.read(MAX_ANSWER_BYTES)
+                    ends_itself = True
         finally:
-            await _ended(child)
+            await _ended(child, interrupt=not ends_itself)
         if button := pressed.decode("ascii", "replace").strip():
             on_button(button)
 
 
-async def _ended(child: asyncio.subprocess.Process) -> None:
+async def _ended(child: asyncio.subprocess.Process, *, interrupt: bool) -> None:
     """Gently first: notify-send takes its notification away when it is interrupted."""
-    if child.returncode is None:
+    if interrupt:
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(signal.SIGINT)
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                await child.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-    await child.wait()
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            await child.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()

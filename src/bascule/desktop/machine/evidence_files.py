@@ -152,18 +152,38 @@ def _folder(desktop: int, found: _Found) -> Iterator[int]:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _read(folder: int, name: str, limit: int) -> bytes | None:
-    """A plain file with one name; None where there is none, or it is larger."""
+@contextlib.contextmanager
+def _plain_file(folder: int, name: str) -> Iterator[int | None]:
+    """A descriptor of a plain file with one name, or None."""
     try:
         descriptor = os.open(name, _PLAIN, dir_fd=folder)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
+    except (OSError, ValueError):
+        # A name with a NUL is nobody's.
+        yield None
+        return
+    try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > limit:
+        yield descriptor if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else None
+    finally:
+        os.close(descriptor)
+
+
+def _read(folder: int, name: str, limit: int) -> bytes | None:
+    """None where there is none, or it is larger."""
+    with _plain_file(folder, name) as file:
+        if file is None or os.fstat(file).st_size > limit:
             return None
-        data = file.read(limit + 1)
+        data = _first(file, limit + 1)
     return data if len(data) <= limit else None
+
+
+def _first(file: int, size: int) -> bytes:
+    """Read in pieces: one call may give less."""
+    pieces = []
+    while size > 0 and (piece := os.read(file, size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def _execution(desktop: int, found: _Found) -> Execution:
@@ -254,14 +274,8 @@ def _app(folder: int) -> str | None:
 
 
 def _head(folder: int, name: str) -> bytes | None:
-    try:
-        descriptor = os.open(name, _PLAIN, dir_fd=folder)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-        return file.read(_TRACE_HEAD_BYTES) if plain else None
+    with _plain_file(folder, name) as file:
+        return None if file is None else _first(file, _TRACE_HEAD_BYTES)
 
 
 def _sizes(folder: int) -> list[tuple[str, int]]:

@@ -91,9 +91,7 @@ class Sessions:
         token = new_token()
         # Only who looks as the person is sent away for being idle: a paired session is what the local token is.
         idle_seconds = self._idle_seconds if grade is not Grade.PAIRED else None
-        session = Session(
-            new_id("ses"), grade, self._clock, seconds=self._seconds, idle_seconds=idle_seconds
-        )
+        session = Session(new_id("ses"), grade, self._clock, seconds=self._seconds, idle_seconds=idle_seconds)
         self._by_hash[hash_token(token)] = session
         return token, session
 

@@ -52,7 +52,9 @@ def is_console(window: Window) -> bool:
 
 
 def is_kept_out(window: Window, keep_out: Sequence[str]) -> bool:
-    return is_console(window) or any(fnmatchcase(name.lower(), pattern) for name in window.names for pattern in keep_out)
+    return is_console(window) or any(
+        fnmatchcase(name.lower(), pattern) for name in window.names for pattern in keep_out
+    )
 
 
 def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[str] = KEEP_OUT) -> Routed:
@@ -76,9 +78,7 @@ def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[s
     window = meant[0]
     if is_kept_out(window, keep_out):
         what = "Bascule's console" if is_console(window) else window.bundle_id
-        raise DesktopError(
-            Code.APP_FORBIDDEN, f"{what} is never seen into nor acted in", bundleId=window.bundle_id
-        )
+        raise DesktopError(Code.APP_FORBIDDEN, f"{what} is never seen into nor acted in", bundleId=window.bundle_id)
     # Of a browser one window may be kept out and the others not.
     others = [
         each for each in usual if each.pid == window.pid and each is not window and not is_kept_out(each, keep_out)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+from bascule.kernel.rows import Shape
 from bascule.surfaces.console.app import ConsoleApp
 from bascule.surfaces.http.connection import HttpConnection
 from bascule.surfaces.http.server import ConnectionLimit, HttpDoor
@@ -39,9 +40,16 @@ class ConsoleDoor(HttpDoor):
         await super().stop(*arguments)
 
     def end_session(self, session_id: str) -> None:
-        """What a session holds open ends with it."""
+        """What a session holds open ends with it: its streams and waits.
+
+        Not its other calls: the one that signs in or out ends its own session, and its answer still has to go out.
+        """
         for connection in list(self.connections):
-            if connection.session_id == session_id:
+            request = connection.current
+            if request is None or request.session is None or request.session.session_id != session_id:
+                continue
+            mounted = request.endpoint.mounted
+            if mounted is not None and mounted.row.shape is not Shape.REPLY:
                 connection.abort()
 
 

@@ -129,9 +129,9 @@ class HttpConnection(asyncio.Protocol):
         self.remind(HEAD_SECONDS)
 
     @property
-    def session_id(self) -> str | None:
-        """The session of the console whose request is being answered."""
-        return self._current.session.session_id if self._current is not None and self._current.session else None
+    def current(self) -> Request | None:
+        """The request that is being answered."""
+        return self._current
 
     def data_received(self, data: bytes) -> None:
         if self._ignores_input:

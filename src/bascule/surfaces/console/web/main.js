@@ -20,7 +20,7 @@ import { dialog, failure, kbd, toastBox, toastError } from "./widgets.js";
 const PAGES = [
   ["approvals", "Approvals", "a"], ["live", "Live", "l"], ["tickets", "Tickets", "t"], ["runs", "Runs", "r"],
   ["evidence", "Evidence", "e"], ["games", "Games", "m"], ["ledger", "Ledger", "d"], ["policy", "Policy", "p"],
-  ["health", "Health", "h"], ["person", "You", "y"],
+  ["health", "Health", "h"], ["person", "Person", "o"],
 ];
 const HOME = "approvals";
 /** Between g and its letter, and between s and s. */
@@ -220,7 +220,7 @@ const frame = h("div", { class: "frame" },
   h("header", { class: "top" },
     h("a", { class: "skip", href: "#/", onclick: (/** @type {Event} */ event) => { event.preventDefault(); content.focus(); } }, "Skip to the page"),
     h("a", { class: "brand", href: `#/${HOME}` }, h("span", { class: "glyph", "aria-hidden": "true" }), "Bascule"),
-    h("span", { class: () => `link-state ${streamState.value}`, role: "status" }, () => STATES[streamState.value]),
+    h("span", { class: () => `link-state is-${streamState.value}`, role: "status" }, () => STATES[streamState.value]),
     h("span", { class: "grow" }),
     h("button", { class: "quiet keys-button", type: "button", onclick: showKeys, "aria-label": "Keys" }, kbd("?")),
     stop.stopButton()),

@@ -51,7 +51,7 @@ export function approvalDetail(ids, tools) {
   return h("article", { class: "question" },
     show(error, () => failure(error.value)),
     show(() => all.value.length > 0, () => h("div", { class: "question-inner" },
-      heading(all.peek()[0], ids.length, tools),
+      heading(all.peek()[0], ids.length, tools, open),
       h("div", { class: "question-frame" }, h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "What it would do", ref: (/** @type {HTMLElement} */ element) => { body.value = element; } },
         list(all, (view) => view.approvalId, (view) => one(view.peek(), ids.length > 1 ? all.peek()[0] : null, skipped, stateOf)),
         show(complete, () => history(all.peek()[0]))),
@@ -62,13 +62,13 @@ export function approvalDetail(ids, tools) {
           h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
 }
 
-/** @param {any} view @param {number} count @param {Tools} tools */
-function heading(view, count, tools) {
+/** @param {any} view @param {number} count @param {Tools} tools @param {import("../view.js").Signal<string[]>} open */
+function heading(view, count, tools, open) {
   return h("header", { class: "question-head" },
     h("div", { class: "row-top" },
       h("strong", { class: "who" }, visibleText(view.principal)), h("span", { class: "muted" }, "wants"), h("code", null, visibleText(view.method)),
       count > 1 ? badge(`×${count}`, "info") : null,
-      h("span", { class: "grow" }), h("span", { class: "muted" }, "answer within "), countdown(view.expiresAt)),
+      h("span", { class: "grow" }), show(() => open.value.length, () => [h("span", { class: "muted" }, "answer within "), countdown(view.expiresAt)])),
     count > 1 ? h("p", null, `${count} questions alike. `, h("button", { class: "quiet", type: "button", onclick: () => tools.apart?.() }, "Show them one by one"))
       : h("h2", { class: "summary" }, visibleText(view.summary)));
 }
@@ -77,6 +77,8 @@ function heading(view, count, tools) {
 function one(view, first, skipped, stateOf) {
   const id = view.approvalId;
   const blocks = view.blocks ?? (view.preview ? [{ kind: "text", lines: view.preview.split("\n").map((/** @type {string} */ text) => ({ text })) }] : []);
+  // The daemon's own preview often says it; once is enough.
+  const said = blocks.some((/** @type {any} */ block) => block.lines?.some((/** @type {any} */ line) => line.text.startsWith(`rule: ${view.rule}`)));
   return h("section", { class: "one" },
     first ? h("label", { class: "pick" }, h("input", { type: "checkbox", checked: () => !skipped.value.has(id), disabled: () => stateOf(id) !== "pending", onchange: (/** @type {any} */ event) => {
       const next = new Set(skipped.peek());
@@ -87,12 +89,12 @@ function one(view, first, skipped, stateOf) {
     view.hasPicture || view.picture ? picture(`/v1/approvals/${encodeURIComponent(id)}/picture`, "Where it would act, marked") : null,
     h("div", { class: "end-of-preview", "aria-hidden": "true" }),
     h("dl", { class: "facts" },
-      first && first !== view && first.rule === view.rule && first.reason === view.reason ? null
+      said || (first && first !== view && first.rule === view.rule && first.reason === view.reason) ? null
         : [h("dt", null, "Rule"), h("dd", null, h("code", null, visibleText(view.rule)), " ", visibleText(view.reason))],
       view.suggestion ? [h("dt", null, "Instead"), h("dd", null, visibleText(view.suggestion))] : null,
       view.runId ? [h("dt", null, "Run"), h("dd", null, h("a", { href: `#/runs/${encodeURIComponent(view.runId)}` }, view.runId))] : null,
       h("dt", null, "Digest"), h("dd", null, h("code", { title: view.digest }, groups(view.digest)), " ", h("span", { class: "muted" }, id)),
-      first ? null : [h("dt", null, "Asked"), h("dd", null, time(view.askedAt), view.waiting ? `, ${view.waiting} waiting for the answer` : ", nobody waits at the moment")]));
+      first ? null : [h("dt", null, "Asked"), h("dd", null, time(view.askedAt), view.waiting ? `, ${view.waiting} waiting for the answer` : view.runId ? ", its run waits" : ", nobody waits just now: the agent may ask again")]));
 }
 
 const BLOCK_TITLES = /** @type {Record<string, string>} */ ({ command: "Command", diff: "Change", keys: "Keys", text: "Text", facts: "Facts" });
@@ -108,8 +110,7 @@ function history(view) {
   const past = view.history;
   if (!past) return null;
   return h("section", { class: "history" },
-    h("p", null, h("strong", null, visibleText(view.principal)), " asked ", past.asked === 1 ? "once before" : `${past.asked} times before`, ": ",
-      `${past.approved} approved, ${past.denied} denied, ${past.expired} expired.`),
+    h("p", null, h("strong", null, visibleText(view.principal)), past.asked === 1 ? " asks for the first time." : ` has asked ${past.asked} times: ${past.approved} approved, ${past.denied} denied, ${past.expired} expired.`),
     past.recent?.length ? h("ul", null, past.recent.map((/** @type {any} */ item) => h("li", null,
       badge(...(STATES[item.state] ?? [item.state, "plain"])), " ", visibleText(item.summary), " ", h("span", { class: "muted" }, time(item.at))))) : null);
 }

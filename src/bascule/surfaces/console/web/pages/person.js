@@ -1,5 +1,5 @@
 // @ts-check
-/** You: signing in, pairing this browser, passkeys, sessions, and how the console calls for you. */
+/** The person: signing in, pairing this browser, passkeys, sessions, and how the console calls for you. */
 import { effect, h, onCleanup, show, signal } from "../view.js";
 import { get, post } from "../api.js";
 import { offersKey, pair, refresh, session, signInByKey, signInByPassphrase, signInChallenge, signOut } from "../session.js";
@@ -8,7 +8,7 @@ import { assertion, creation, passkeysUsable } from "../webauthn.js";
 import { badge, command, confirmDialog, empty, failure, loaded, resource, second, table, time, toast, toastError, visibleText } from "../widgets.js";
 
 export const page = {
-  path: "person", title: "You", key: "y",
+  path: "person", title: "Person", key: "o",
   /** @returns {Node} */
   render() {
     return h("div", { class: "person" }, show(() => session.value.state === "open", account, signInView));
@@ -76,7 +76,7 @@ function pairing(offered) {
       h("li", null, "Show the digits here, and compare: ", h("button", { type: "button", onclick: begin }, "Show six digits"))))));
 }
 
-// Signed in -----------------------------------------------------------------------------------------------------
+// With a session -----------------------------------------------------------------------------------------------------
 
 function account() {
   return h("div", { class: "stack" },
@@ -108,7 +108,7 @@ function passkeys() {
     loaded(found, () => [
       show(() => (found.value.value ?? []).length, () => table([
         { title: "Name", cell: (key) => visibleText(key.name) },
-        { title: "Enrolled", cell: (key) => time(key.createdAt) },
+        { title: "Added", cell: (key) => time(key.createdAt) },
         { title: "Last used", cell: (key) => time(key.lastUsedAt) },
         { title: "State", cell: (key) => (key.suspended ? badge("suspended", "bad", "its counter went back: it may have been copied") : key.synced ? badge("synced", "info") : badge("this device", "ok")) },
         { title: "Action", cell: (key) => h("button", { class: "quiet", type: "button", "aria-label": `Remove ${key.name}`, onclick: () => revoke(key) }, "Remove…") },
@@ -136,7 +136,7 @@ function enrolment(done, found) {
       const first = await post("/v1/passkeys/finish", { challengeId, ...made });
       const signed = await assertion({ rpId: options.rp?.id, ...first });
       const { name } = await post("/v1/passkeys/confirm", { challengeId: first.challengeId, assertion: signed });
-      toast(`Enrolled: ${name}`, "ok");
+      toast(`Added: ${name}`, "ok");
       code.value = "";
       /** @type {HTMLFormElement} */ (event.target).reset();
       done();
@@ -148,21 +148,21 @@ function enrolment(done, found) {
   };
   const invite = async () => {
     try {
-      code.value = (await act("passkeys.invite", "/v1/passkeys/invite", {}, "Enrol another passkey", { yes: "Continue" })).code;
+      code.value = (await act("passkeys.invite", "/v1/passkeys/invite", {}, "Add another passkey", { yes: "Continue" })).code;
     } catch (caught) {
       toastError(caught);
     }
   };
   if (!passkeysUsable()) return h("p", { class: "note" }, "This browser cannot use passkeys at this address. The passphrase works.");
   return h("form", { class: "enrol", onsubmit: submit },
-    h("h3", null, "Enrol a key"),
+    h("h3", null, "Add a passkey"),
     h("p", { class: "muted" }, "Type the code of ", h("code", null, "bascule person passkey add"), show(() => (found.value.value ?? []).length && session.value.grade === "signed_in", () => [", or ",
       h("button", { class: "quiet", type: "button", onclick: invite }, "make one with a key that you have")]), ". It holds for 3 minutes."),
     show(error, () => failure(error.value)),
     h("div", { class: "fields" },
       h("label", null, h("span", null, "Code"), h("input", { name: "code", required: true, placeholder: "ABCD-EFGH", autocomplete: "off", spellcheck: "false", size: 11, maxlength: 20, value: code })),
       h("label", null, h("span", null, "Name"), h("input", { name: "name", required: true, placeholder: "Blue USB key", autocomplete: "off", maxlength: 60 })),
-      h("button", { class: "primary", type: "submit", disabled: () => Boolean(step.value) }, "Enrol")),
+      h("button", { class: "primary", type: "submit", disabled: () => Boolean(step.value) }, "Add")),
     show(step, () => h("p", { class: "touch", role: "status" }, h("span", { class: "pulse", "aria-hidden": "true" }), step)));
 }
 
