@@ -7,7 +7,7 @@ from playground import on_loop, playground
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import Conflict
 from bascule.game.pins import Pins
-from bascule.game.protocol import CallToolParams, ResourceParams
+from bascule.game.protocol import CallToolParams, ResourceParams, ToolsParams
 from bascule.game.reading import piece_of
 from bascule.game.service import GameBridge
 from bascule.kernel.call import Call, agent_principal
@@ -83,6 +83,26 @@ async def test_a_tool_that_changes_between_its_judgement_and_its_call_is_not_cal
             act()
         assert effect.details["executed"] == "no"
         assert ground.runs() == ["x"]
+
+
+@on_loop
+async def test_the_list_of_tools_says_which_were_allowed_before_as_they_are_now(tmp_path):
+    async with playground(tmp_path) as ground:
+        ground.write()
+        await ground.games.start("arena", PATIENCE)
+        bridge = GameBridge(games=ground.games, store=MemoryStore(), clock=SystemClock())
+
+        def pin_of(tool):
+            params = ToolsParams(game_id="arena", prefix=tool)
+            return bridge.list_tools(Call(ANNA, "games.tools", params, door="link"), params).tools[0].pin
+
+        assert pin_of("arena/count") == "new"
+        found = ground.games.find("arena")
+        tools = found.catalog.tools
+        bridge.pins.pin(Transaction(), found.pinned_as, "arena/count", tools["arena/count"].schema_hash, ANNA)
+        assert pin_of("arena/count") == "same"
+        tools["arena/count"] = msgspec.structs.replace(tools["arena/count"], schema_hash="another")
+        assert pin_of("arena/count") == "changed"
 
 
 def content(content, **more):

@@ -162,6 +162,10 @@ class ToolView(Result, frozen=True, kw_only=True):
     parameters: list[str] = []
     # What a person's word for this tool is bound to.
     schema_hash: str
+    # Whether it was allowed before, as it is now.
+    pin: Literal["new", "same", "changed"]
+    # Its mod says so: it asks each time.
+    destructive: bool = False
 
 
 class ToolsPage(Result, frozen=True, kw_only=True):

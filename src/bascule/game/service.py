@@ -236,6 +236,8 @@ class GameBridge:
                     deprecated=known.tool.deprecated is True,
                     parameters=known.parameters,
                     schema_hash=known.schema_hash,
+                    pin=self.pins.compare(found.pinned_as, known.tool.name, known.schema_hash),
+                    destructive=known.is_destructive,
                 )
                 for known in shown
             ],

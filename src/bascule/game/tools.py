@@ -161,6 +161,7 @@ async def tools(me: Session, arguments: FindToolsArguments) -> Result:
     page = await _about(me, "games.tools", arguments)
     for each in page["tools"]:
         each.pop("schemaHash", None)
+        each.pop("pin", None)
     return page
 
 

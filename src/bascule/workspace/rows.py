@@ -1,5 +1,6 @@
 """The workspace's method rows: spaces, runs, commands, files, and the operations inside a run."""
 
+from bascule.kernel.call import Grade
 from bascule.kernel.rows import (
     PERSON_ONLY,
     Acts,
@@ -143,6 +144,8 @@ RUNS_UNDO = Acts[UndoParams, UndoResult](
     Http("POST", f"{_RUN_ALONE}/undo"),
     effect=Effect.WRITE,
     who=starter("run_id"),
+    # Looking at what would change changes nothing.
+    proof=lambda params: Grade.SIGNED_IN if params.dry_run else Grade.FRESH,
 )
 RUNS_COMMIT = Acts[RunIdParams, DiffResult](
     "runs.commit",

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, list, onCleanup, show, signal, svg } from "../view.js";
 import { badge, empty, loaded, picture, resource, time, virtualList, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, facts, onEvents, payload, settled, toneOf, took, who } from "./parts.js";
+import { actionButton, address, bytes, facts, heading, heldList, onEvents, payload, toneOf, took, who } from "./parts.js";
 
 const PAGE = 60;
 const NODE_PX = 24;
@@ -36,27 +36,16 @@ const shortMethod = (/** @type {string | undefined} */ method) => (method ?? "an
 // The strip -------------------------------------------------------------------------------------------------------
 
 function filmStrip() {
-  const older = signal(/** @type {any[]} */ ([]));
-  const more = signal(false);
-  const ask = async (/** @type {string} */ before) => {
-    const got = await get(ROOT, { before, limit: PAGE });
-    more.value = got.length === PAGE;
-    return got;
-  };
-  const newest = resource(() => ask(""));
-  const fresh = signal(0);
-  onEvents(["desktop"], () => { fresh.value += 1; });
-  const again = settled(() => { older.value = []; fresh.value = 0; newest.reload(); });
-  const all = () => [...(newest.value.value ?? []), ...older.value];
-  return loaded(newest, () => show(() => all().length,
+  const strip = heldList((before) => get(ROOT, { before, limit: PAGE }), (item) => item.executionId, PAGE);
+  onEvents(["desktop"], (event) => { if (event.id) strip.update(); });
+  return loaded(strip.source, () => show(() => strip.rows.value.length,
     () => [
+      heading("Executions", strip.newcomers()),
       h("ol", {
         class: "film", tabindex: 0, role: "list", "aria-label": "Executions, the newest first",
       },
-      // Newcomers wait for a press: the strip does not move under the pointer.
-      show(fresh, () => h("li", { class: "film-frame" }, h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: again }, "New"))),
-      list(all, (item) => item.executionId, (item) => frame(item.peek())),
-      show(more, () => h("li", { class: "film-frame" }, actionButton("Older", async () => { older.value = [...older.peek(), ...await ask(all().at(-1).executionId)]; })))),
+      list(strip.rows, (item) => item.executionId, (item) => frame(item.peek())),
+      h("li", null, strip.olderButton("Older"))),
     ],
     () => empty("No agent has looked at the desktop yet.", "bascule desktop enable")));
 }

@@ -121,12 +121,11 @@ const PINS = /** @type {Record<string, [string, import("./parts.js").Tone, strin
 /** @param {string} path @param {any} tool */
 function toolRow(path, tool) {
   const shown = signal(/** @type {any} */ (null));
-  const isDestructive = tool.destructive ?? (tool.tags ?? []).some((/** @type {string} */ tag) => tag.toLowerCase() === "destructive");
   const pin = PINS[tool.pin];
   const look = async () => { shown.value = await get(`${path}/tools/${tool.name.split("/").map(encodeURIComponent).join("/")}`); };
   return h("li", null,
     h("p", null, h("strong", null, visibleText(tool.name)), " ",
-      isDestructive && [badge("destructive", "bad", "Asks the person each time"), " "],
+      tool.destructive && [badge("destructive", "bad", "Asks the person each time"), " "],
       pin && [badge(...pin), " "],
       tool.deprecated && [badge("deprecated", "warn"), " "],
       h("code", { class: "muted", title: `Schema ${tool.schemaHash}` }, (tool.schemaHash ?? "").replace(/^sha256:/, "").slice(0, 8))),

@@ -97,7 +97,7 @@ async function whatTheyDo() {
 function agentsTable(agents, doing) {
   const now = (agent) => doing.value?.get(agent.agentId);
   const columns = [
-    { title: "Agent", cell: (agent) => [visibleText(agent.agentId)] },
+    { title: "Agent", cell: (agent) => visibleText(shortId(agent.agentId)) },
     { title: "State", cell: (agent) => badge(agent.status, toneOf(agent.status)) },
     { title: "Kind", class: "muted", cell: (agent) => [visibleText(agent.type), agent.groups?.length > 0 && [" in ", visibleText(agent.groups.join(", "))]] },
     { title: "Doing now", class: "wide", cell: (agent) => (now(agent) ? h("a", { href: now(agent).href }, visibleText(now(agent).text)) : h("span", { class: "muted" }, "nothing known")) },
@@ -127,7 +127,10 @@ function commandCard(item, reload) {
     log.value = await Promise.all(["stdout", "stderr"].map((stream) =>
       get(`/v1/processes/${encodeURIComponent(processId)}/logs`, { stream, offset: -LOG_BYTES, limit: LOG_BYTES })));
   }
-  const state = () => (item.value.running ? "running" : item.value.endedBy ?? `exit ${item.value.exitCode ?? "?"}`);
+  const state = () => {
+    const { running, endedBy, exitCode } = item.value;
+    return running ? "running" : endedBy && endedBy !== "exit" ? endedBy : `exit ${exitCode ?? "?"}`;
+  };
   return h("li", { class: "card" },
     h("code", { class: "command-line" }, visibleText(command)),
     h("p", { class: "muted" },

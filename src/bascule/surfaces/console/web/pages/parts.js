@@ -3,8 +3,8 @@
 import { ApiError, events, withQuery } from "../api.js";
 import { act, send } from "../proof.js";
 import { on } from "../stream.js";
-import { computed, h, onCleanup, signal, untrack } from "../view.js";
-import { Deaf, code, duration, failure, kbd, visibleText } from "../widgets.js";
+import { batch, computed, h, onCleanup, show, signal, untrack } from "../view.js";
+import { Deaf, code, duration, failure, kbd, resource, visibleText } from "../widgets.js";
 
 /** Several events of one moment are one question to the daemon. */
 const SETTLE_MS = 300;
@@ -179,4 +179,35 @@ export function stable(read, make) {
     const value = JSON.parse(text.value);
     return value !== null && untrack(() => make(value));
   };
+}
+
+/**
+ * A list that keeps its order while one looks at it: what is known is updated in place, newcomers are counted until
+ * they are asked for.
+ * @template T @param {(before: string) => Promise<T[]>} ask @param {(row: T) => string} keyOf @param {number} size of a page
+ */
+export function heldList(ask, keyOf, size) {
+  const rows = signal(/** @type {T[]} */ ([]));
+  const fresh = signal(0);
+  const more = signal(false);
+  const source = resource(async () => {
+    const got = await ask("");
+    batch(() => { rows.value = got; fresh.value = 0; more.value = got.length === size; });
+    return true;
+  });
+  async function older() {
+    const got = await ask(keyOf(/** @type {T} */ (rows.peek().at(-1))));
+    batch(() => { rows.value = [...rows.peek(), ...got]; more.value = got.length === size; });
+  }
+  const update = settled(async () => {
+    if (!rows.peek().length) return source.reload();
+    const got = await ask("").catch(() => /** @type {T[]} */ ([])); // the banner says it when the daemon is away
+    const found = new Map(got.map((row) => /** @type {[string, T]} */ ([keyOf(row), row])));
+    const known = rows.peek().map((row) => found.get(keyOf(row)) ?? row);
+    const keys = new Set(known.map(keyOf));
+    batch(() => { rows.value = known; fresh.value = got.filter((row) => !keys.has(keyOf(row))).length; });
+  }, 1_000);
+  const newcomers = () => show(fresh, () => h("button", { type: "button", class: "newcomers", "data-key": "n", onclick: source.reload }, () => `${fresh.value} new`));
+  const olderButton = (/** @type {string} */ label) => show(more, () => actionButton(label, older));
+  return { rows, source, update, newcomers, olderButton };
 }

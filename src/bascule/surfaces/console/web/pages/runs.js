@@ -4,8 +4,8 @@ import { get } from "../api.js";
 import { diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
-import { badge, duration, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, took, who } from "./parts.js";
+import { badge, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
+import { actionButton, address, bytes, counted, facts, follow, heading, heldList, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, took, who } from "./parts.js";
 
 const STATUSES = ["running", "awaiting_approval", "completed", "error", "cancelled", "unknown"];
 const PAGE = 100;
@@ -28,23 +28,15 @@ const say = (/** @type {string} */ status) => badge(status.replace("_", " "), to
 /** @param {URLSearchParams} query */
 function runList(query) {
   const filters = { status: query.get("status") ?? "", principal: query.get("principal") ?? "" };
-  const older = signal(/** @type {any[]} */ ([]));
-  const more = signal(false);
-  const ask = async (/** @type {string} */ before) => {
-    const got = await get("/v1/runs", { ...filters, before, limit: PAGE });
-    more.value = got.length === PAGE;
-    return got;
-  };
-  const runs = resource(() => ask(""));
-  const again = settled(() => { older.value = []; runs.reload(); });
-  onEvents(["run"], again);
+  const runs = heldList((before) => get("/v1/runs", { ...filters, before, limit: PAGE }), (run) => run.runId, PAGE);
+  const again = settled(runs.source.reload);
+  onEvents(["run"], runs.update);
   /** @param {"status" | "principal"} name */
   const choose = (name) => (event) => {
     filters[name] = event.target.value.trim();
     keepAddress("runs", filters);
     again();
   };
-  const all = () => [...(runs.value.value ?? []), ...older.value];
   const columns = [
     { title: "Run", cell: (run) => h("code", null, shortId(run.runId)) },
     { title: "State", cell: (run) => [say(run.status), ...marks(run)] },
@@ -53,16 +45,17 @@ function runList(query) {
     { title: "Operations", class: "number extra", cell: (run) => run.operations },
     { title: "Files", class: "number extra", cell: (run) => run.filesChanged ?? "\u2013" },
     { title: "Started", cell: (run) => time(run.startedAt) },
-    { title: "Took", class: "extra", cell: (run) => (run.endedAt ? duration(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
+    { title: "Took", class: "extra", cell: (run) => (run.endedAt ? took(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
   ];
   return h("div", { class: "page" },
     h("div", { class: "filters", role: "search" },
       h("label", null, h("span", null, "State"), h("select", { value: filters.status, onchange: choose("status") },
         h("option", { value: "" }, "any"), STATUSES.map((status) => h("option", { value: status }, status.replace("_", " "))))),
-      h("label", null, h("span", null, "By"), h("input", { type: "search", value: filters.principal, placeholder: "agent:Jerry", oninput: choose("principal") }))),
-    loaded(runs, () => show(() => all().length,
-      () => [table(columns, all, (run) => run.runId, { caption: "Runs", href: (run) => address(`runs/${run.runId}`) }),
-        show(more, () => actionButton("Older runs", async () => { older.value = [...older.peek(), ...await ask(all().at(-1).runId)]; }))],
+      h("label", null, h("span", null, "By"), h("input", { type: "search", value: filters.principal, placeholder: "agent:Jerry", oninput: choose("principal") })),
+      runs.newcomers()),
+    loaded(runs.source, () => show(() => runs.rows.value.length,
+      () => [table(columns, runs.rows, (run) => run.runId, { caption: "Runs", href: (run) => address(`runs/${run.runId}`) }),
+        runs.olderButton("Older runs")],
       () => (filters.status || filters.principal
         ? h("p", { class: "muted" }, "No run fits these filters.")
         : empty("Nothing has run yet: a run is what an agent does to the files of a space.", "bascule exec make test")))));
@@ -102,7 +95,7 @@ function overview(answer, run, reload) {
       ["By", run.startedBy && visibleText(who(run.startedBy))],
       ["Space", run.spaceId && visibleText(run.spaceId)],
       ["Started", run.startedAt && time(run.startedAt)],
-      ["Took", run.endedAt && duration(Date.parse(run.endedAt) - Date.parse(run.startedAt))],
+      ["Took", run.endedAt && took(Date.parse(run.endedAt) - Date.parse(run.startedAt))],
       ["Note", run.note && visibleText(run.note)],
     ]),
     (answer.steering ?? []).map((/** @type {string} */ line) => h("p", { class: "note warn" }, "Other programs obey what it left: ", visibleText(line))),

@@ -4,11 +4,12 @@ import { get } from "../api.js";
 import { act } from "../proof.js";
 import { batch, h, list, onCleanup, show, signal } from "../view.js";
 import { badge, duration, empty, failure, loaded, resource, time, virtualList, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, keepAddress, number, onEvents, payload, perform, settled, shortId, stable, toneOf, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, heldList, keepAddress, number, onEvents, payload, perform, settled, shortId, stable, toneOf, who } from "./parts.js";
 
 const STATUSES = ["pending", "delivered", "responded", "timeout", "cancelled"];
 /** One page of the daemon; the next is asked for before the end is in sight. */
 const PAGE = 500;
+const CONVERSATIONS = 100;
 const ROW_PX = 40;
 /** Typing pauses this long before the daemon is asked. */
 const TYPING_MS = 250;
@@ -168,14 +169,15 @@ const metadata = (value) => value && Object.keys(value).length > 0
 // Conversations ---------------------------------------------------------------------------------------------------
 
 function conversations() {
-  const found = resource(() => get("/conversations", { limit: 200 }));
-  onEvents(["ticket"], settled(found.reload, 1_000));
+  const found = heldList((before) => get("/conversations", { before, limit: CONVERSATIONS }), (item) => item.conversationId, CONVERSATIONS);
+  onEvents(["ticket"], found.update);
   return h("div", { class: "page" },
     tabs("Conversations"),
-    loaded(found, () => show(() => found.value.value?.length,
-      () => h("ul", { class: "cards" }, list(() => found.value.value ?? [], (item) => item.conversationId, (item) => h("li", { class: "card" },
+    h("div", { class: "panel-head" }, found.newcomers()),
+    loaded(found.source, () => show(() => found.rows.value.length,
+      () => [h("ul", { class: "cards" }, list(found.rows, (item) => item.conversationId, (item) => h("li", { class: "card" },
         h("a", { "data-row": "", href: address(`tickets/~conversation/${item.peek().conversationId}`) }, visibleText(item.peek().conversationId)),
-        h("p", { class: "muted" }, () => [counted(item.value.tickets, "ticket"), `, ${item.value.open} open · `, visibleText(item.value.members.map(who).join(", ")), " · ", time(item.value.lastAt)])))),
+        h("p", { class: "muted" }, () => [counted(item.value.tickets, "ticket"), `, ${item.value.open} open · `, visibleText(item.value.members.map(who).join(", ")), " · ", time(item.value.lastAt)])))), found.olderButton("Older conversations")],
       () => empty("No conversation yet: tickets with the same conversation id are one.", "bridge-send Jerry 'And then?' --conversation plan"))));
 }
 
