@@ -43,6 +43,7 @@ from bascule.kernel.rows import (
     Reads,
     Streams,
     Waits,
+    always,
     party,
     rows_of,
     self_,
@@ -53,6 +54,7 @@ AGENTS_REGISTER = Changes[RegisterParams, RegisterResult](
     "Announce a handle, or come back to it with its token.",
     Http("POST", "/agents/register", section="5.0"),
     effect=Effect.MESSAGE,
+    stopped=always,
 )
 MESSAGES_SEND = Changes[SendParams, SendResult](
     "messages.send",
@@ -122,6 +124,7 @@ INBOX_ACK = Changes[InboxAckParams, InboxAckResult](
     Http("POST", "/agents/{agentId}/inbox/ack"),
     effect=Effect.MESSAGE,
     who=self_("agent_id"),
+    stopped=always,
 )
 MESSAGES_BROADCAST = Changes[BroadcastParams, BroadcastResult](
     "messages.broadcast",

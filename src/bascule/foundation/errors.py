@@ -138,6 +138,14 @@ class PeerFailed(BasculeError):
     status = 502
 
 
+class Stopped(BasculeError):
+    """Somebody stopped everything; it begins again when a person resumes. Trying again does not help."""
+
+    code = "stopped"
+    # Not 503: clients take that for a restart, and try again.
+    status = 423
+
+
 class Unavailable(BasculeError):
     """The daemon is stopping or not ready yet."""
 
@@ -172,6 +180,7 @@ ALL_ERRORS: tuple[type[BasculeError], ...] = (
     UnsupportedMediaType,
     Misdirected,
     VersionMismatch,
+    Stopped,
     Overloaded,
     PeerFailed,
     Unavailable,

@@ -69,6 +69,11 @@ class Bridge:
     collect: Collect | None = None
     # Now and then, in a transaction of the daemon's: what no person asks for.
     sweep: Callable[[Transaction], list[GcItem]] | None = None
+    # Everything is stopped, and the daemon goes on: end what is under way, now; awaiting it gives what that was, in
+    # words. What must be known in the next life goes into the transaction.
+    stop: Callable[[Transaction], Awaitable[str]] | None = None
+    # A person lets things begin again: undo what `stop` has put in the way.
+    resume: Callable[[Transaction], None] | None = None
     # The daemon stops: every call that waits is answered now.
     end: Callable[[], None] | None = None
     # How many calls are held open; after `end` the daemon gives them a moment to be answered.

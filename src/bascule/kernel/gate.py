@@ -6,7 +6,7 @@
 
 The order is fixed: it is security, not middleware.
 
-1. `_admit` (quota, ownership, policy) is the only caller of quota and ownership, `_decide` of the policy.
+1. `_admit` (quota, stopped or not, ownership, policy) alone calls quota and ownership, `_decide` the policy.
 2. Which way a row goes is fixed when it is mounted.
 3. Every durable step is a named function, so that a failpoint can be set at its edges.
 
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bascule.foundation.deferred import Deferred, from_future
-from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
+from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Stopped, Unauthenticated
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.asking import question_of
 from bascule.kernel.call import Call, Principal, agent_principal, subject_of
@@ -35,6 +35,7 @@ from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of
 from bascule.kernel.consent.records import Approval
 from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
+from bascule.kernel.halt import Halt
 from bascule.kernel.identity.ownership import Parties, Starter
 from bascule.kernel.journal import AfterCommit, Journal, Reading, Transaction
 from bascule.kernel.mounted import Mounted, mounted
@@ -87,6 +88,8 @@ class Gate:
         self._tasks = Tasks(call_log.task_failed)
         # Those to come, of callers that still wait.
         self._answers: set[Answer] = set()
+        # Set while everything is stopped: what the row does not leave open is refused.
+        self.halt: Halt | None = None
 
     def connect(self, *, parties: Parties, seen: OnActivity, starters: Mapping[str, Starter]) -> None:
         """What the bridges provide, which are made after the gate; before anything is mounted."""
@@ -168,6 +171,8 @@ class Gate:
         if passage is None:
             self._quota.take(principal)
         try:
+            if self.halt is not None and not method.while_stopped(params):
+                raise self.halt.refusal()
             if resolution is None and method.ownership is not None and not call.as_owner:
                 method.ownership(principal, params)
             verdict = self._decide(principal, method.row, params)
@@ -175,7 +180,7 @@ class Gate:
                 verdict = self._judge(call, method, verdict, resolution, passage.run_id if passage else None)
             if verdict.decision is _DENY or (verdict.decision is _ASK and not method.asks):
                 raise _denied(verdict, method.name)
-        except (Forbidden, PolicyDenied) as error:
+        except (Forbidden, PolicyDenied, Stopped) as error:
             if passage is not None:
                 passage.before_refusal()
             found = resolution or PLAIN
@@ -374,9 +379,8 @@ class Gate:
             # Minutes have passed: the policy is asked again.
             self._admit(call, method, passage=passage)
             resolution = await (passage.resolve if resolution.renew is None else resolution.renew)()
-        if passage.left:
-            # A bridge may have swallowed that.
-            raise asyncio.CancelledError
+        if (withdrawn := passage.withdrawn()) is not None:
+            raise withdrawn
         approval_id = grant.approval_id if grant is not None else None
         if method.row.record is _JOINED:
             passage.begun = True
@@ -399,9 +403,9 @@ class Gate:
         first = passage.must_be_durable_first(effect, resolution)
         if first and not effect.started.done():
             await effect.started
-        if passage.left:
-            # Its caller left while the record was on its way: nothing has happened, and nothing will.
-            return await passage.finish(effect, "cancelled", asyncio.CancelledError(), durable=first)
+        if (withdrawn := passage.withdrawn()) is not None:
+            # While the record was on its way: nothing has happened, and nothing will.
+            return await passage.finish(effect, getattr(withdrawn, "code", "cancelled"), withdrawn, durable=first)
         outcome, answer = await self._act(passage, effect)
         return await passage.finish(effect, outcome, answer, durable=first)
 
@@ -443,6 +447,13 @@ class Gate:
         for answer in list(self._answers):
             if answer.passage.call.principal == principal and not answer.passage.begun:
                 answer.refuse(refusal)
+
+    def stop(self, halt: Halt) -> None:
+        """Refuse from now on what the rows do not leave open, and what has not begun yet."""
+        self.halt = halt
+        for answer in list(self._answers):
+            if not answer.passage.begun and isinstance(stopped := answer.passage.withdrawn(), Stopped):
+                answer.refuse(stopped)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let effects that have begun end; what does not within this time is cancelled, and recorded so.

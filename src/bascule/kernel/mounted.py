@@ -29,6 +29,8 @@ class Mounted(NamedTuple):
     is_operation: bool
     # A person can be asked about it.
     asks: bool
+    # Whether such a call is taken while everything is stopped; see `halt`.
+    while_stopped: Callable[[Any], bool]
     resolve: Resolve | None
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None
@@ -69,6 +71,7 @@ def mounted(
         streams=row.shape is Shape.STREAM,
         is_operation=row.shape is Shape.OPERATION,
         asks=asks,
+        while_stopped=row.while_stopped,
         resolve=resolve,
         abandon=abandon,
     )

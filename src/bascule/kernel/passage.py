@@ -92,6 +92,14 @@ class Passage:
         seconds = longest if desk.has_person() else 0.0
         return await desk.wait(approval.approval_id, seconds)
 
+    def withdrawn(self) -> BaseException | None:
+        """Why it must not act although it was admitted: its caller left, or everything was stopped meanwhile."""
+        if self.left:
+            # A bridge may have swallowed that.
+            return asyncio.CancelledError()
+        halt = self.gate.halt
+        return None if halt is None or self.method.while_stopped(self.call.params) else halt.refusal()
+
     async def prepare(self) -> None:
         """Called when policy and person allow it, before anything is recorded."""
 

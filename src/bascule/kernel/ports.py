@@ -33,6 +33,11 @@ class SpaceAgents(Protocol):
     def remove_agent(self, tx: Transaction, handle: str) -> None: ...
 
 
+class OnQuestion(Protocol):
+    def __call__(self, ticket_id: str, sender: str, /) -> None:
+        """An agent asks the person something."""
+
+
 class MailCount(NamedTuple):
     agents: int
     agents_online: int
@@ -49,3 +54,4 @@ SEEN: Port[OnActivity] = Port("seen")
 PRESENCES: Port[Presences] = Port("presences")
 SPACE_AGENTS: Port[SpaceAgents] = Port("space agents")
 COUNT_MAIL: Port[CountMail] = Port("count mail")
+ON_QUESTION: Port[list[OnQuestion]] = Port("questions to the person")

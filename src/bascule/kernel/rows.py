@@ -39,6 +39,10 @@ class Effect(StrEnum):
     ADMIN = "admin"
 
 
+# Looking, ending what is under way, and what the user of this machine does about it.
+_WHILE_STOPPED = frozenset({Effect.READ, Effect.PROCESS_CONTROL, Effect.ADMIN})
+
+
 class Shape(StrEnum):
     """How an answer comes."""
 
@@ -107,6 +111,16 @@ def starter(field: str) -> Who:
     return Who(WhoKind.STARTER, field)
 
 
+def always(_params: Any) -> bool:
+    """For `stopped`: being there needs nobody's leave."""
+    return True
+
+
+def never(_params: Any) -> bool:
+    """For `stopped`: it would let something begin again."""
+    return False
+
+
 class Consent(StrEnum):
     """What a rule that says `ask` means for a method."""
 
@@ -139,6 +153,8 @@ class Row:
     shape: Shape = Shape.REPLY
     record: Record = Record.NONE
     consent: Consent = Consent.NEVER
+    # Where a row differs from what its effect says; see `while_stopped`.
+    stopped: Callable[[Any], bool] | None = None
 
     def __init__(self, name: str, summary: str, *routes: Http, effect: Effect, who: Who) -> None:
         self.name = name
@@ -147,6 +163,10 @@ class Row:
         self.routes = tuple(Route(at.verb, at.path, name, at.status, at.section, at.max_body) for at in routes)
         self.effect = effect
         self.who = who
+
+    def while_stopped(self, params: Any) -> bool:
+        """Whether a call is taken while everything is stopped: by its effect, unless the row says otherwise."""
+        return self.effect in _WHILE_STOPPED if self.stopped is None else self.stopped(params)
 
     @property
     def params(self) -> type[msgspec.Struct]:
@@ -218,11 +238,20 @@ class Changes(Row, Generic[P, R]):
     record = Record.JOINED
 
     def __init__(
-        self, name: str, summary: str, *routes: Http, effect: Effect, who: Who = ANYONE, asks: bool = False
+        self,
+        name: str,
+        summary: str,
+        *routes: Http,
+        effect: Effect,
+        who: Who = ANYONE,
+        asks: bool = False,
+        stopped: Callable[[Any], bool] | None = None,
     ) -> None:
-        """`asks`: a rule that says `ask` puts it before the person; else such a call is refused."""
+        """`asks`: a rule that says `ask` puts it before the person; else such a call is refused. `stopped`: which
+        calls are taken while everything is stopped, where the effect does not say it."""
         super().__init__(name, summary, *routes, effect=effect, who=who)
         self.consent = Consent.HOLD if asks else Consent.NEVER
+        self.stopped = stopped
 
     def bind(self, handler: "Callable[[Call, P, Transaction], Answer[R] | None]") -> Bound:
         """The handler returns None where `tx.then` makes the answer."""

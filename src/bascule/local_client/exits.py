@@ -23,6 +23,7 @@ NO_SOCKETS = 8
 OVERLOADED = 9
 VERSION_MISMATCH = 10
 APPROVAL = 11
+STOPPED = 12
 INTERRUPTED = 130
 
 EXIT_CODES: dict[int, str] = {
@@ -38,6 +39,7 @@ EXIT_CODES: dict[int, str] = {
     OVERLOADED: "overloaded, or the disk is full",
     VERSION_MISMATCH: "this program and the daemon have different versions",
     APPROVAL: "not done yet: it waits for a person's approval (`bascule approvals`)",
+    STOPPED: "refused: somebody stopped everything, until a person resumes (`bascule resume`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
@@ -50,6 +52,7 @@ BY_STATUS: dict[int, int] = {
     409: CONFLICT,
     413: USAGE,
     421: REFUSED,
+    423: STOPPED,
     426: VERSION_MISMATCH,
     429: OVERLOADED,
     503: UNREACHABLE,
