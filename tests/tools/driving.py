@@ -26,6 +26,8 @@ class Me:
         self.trust = trust
         self.default_timeout_ms = default_timeout_ms
         self.directory = directory
+        # Not while everything is stopped.
+        self.stopped = None
 
 
 class Script(Me):

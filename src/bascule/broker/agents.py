@@ -271,6 +271,9 @@ class Agents:
     def status(self, agent_id: str) -> AgentStatus:
         presence = self._presence.get(agent_id)
         if presence is None:
+            if agent_id == PERSON:
+                # Whether somebody sits there is not known; a question is announced at once and kept.
+                return AgentStatus.ONLINE
             members = self._state.groups.get(agent_id, ())
             found = {self.status(member) for member in members}
             return next(

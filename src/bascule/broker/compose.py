@@ -23,6 +23,7 @@ def make_broker(kernel: KernelServices, ports: Ports) -> Bridge:
         log=kernel.log,
         key=kernel.key,
         on_revoked=kernel.forget_agent,
+        has_person=kernel.desk.has_person,
         configured=[_configured(agent, now) for agent in settings.declared_agents()],
     ).bridge()
 

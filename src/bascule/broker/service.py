@@ -1,6 +1,6 @@
 """The broker behind its method rows: puts the parts together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
 import msgspec
@@ -27,6 +27,7 @@ from bascule.broker.tickets import Tickets
 from bascule.broker.views import sides, ticket_view
 from bascule.broker.waits import Waits
 from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Gauge
@@ -34,7 +35,7 @@ from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
-from bascule.kernel.ports import COUNT_MAIL, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
+from bascule.kernel.ports import COUNT_MAIL, ON_QUESTION, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
 from bascule.kernel.retention import GcItem
 
 
@@ -53,6 +54,7 @@ class Broker:
         log: Log,
         key: bytes,
         on_revoked: Callable[[str], None] = lambda _agent_id: None,
+        has_person: Callable[[], bool] = lambda: True,
         configured: Sequence[AgentRecord] = (),
     ) -> None:
         """`configured`: agents of the settings, known from the start."""
@@ -70,6 +72,7 @@ class Broker:
             journal,
             key=key,
             waits=self.waits,
+            has_person=has_person,
         )
         self.groups = Groups(self.state, self.agents, self.events, journal, self.waits)
         self.gathering = Gathering(self.state, self.waits)
@@ -108,6 +111,7 @@ class Broker:
                 PRESENCES.provided_by(self.agents),
                 SPACE_AGENTS.provided_by(self.space_agents),
                 COUNT_MAIL.provided_by(self.count),
+                ON_QUESTION.provided_by(self.tickets.on_question),
             ],
             gauges=[
                 Gauge("bascule_tickets", "Tickets kept.", lambda: len(self.state.tickets.rows)),
@@ -119,6 +123,7 @@ class Broker:
             recover=self.declare_configured,
             collect=self.gc,
             sweep=self.sweep,
+            stop=self.stop,
             end=self.end,
             waiting=self.waits.count,
             close=self.close,
@@ -194,6 +199,13 @@ class Broker:
             tx.put(self.state.agents, record.agent_id, msgspec.structs.replace(record, seen_at=seen_at))
         if tx.changes:
             self._journal.commit_quietly(tx)
+
+    def stop(self, _tx: Transaction) -> Awaitable[str]:
+        """Callers that wait are answered; their messages and tickets stay as they are."""
+        count = self.waits.answer_all()
+        done: Deferred[str] = Deferred()
+        done.set_result(f"{count} waits answered" if count else "nobody was waiting")
+        return done
 
     def end(self) -> None:
         self.waits.end()

@@ -11,9 +11,9 @@ import heapq
 from bisect import insort
 from collections.abc import Iterable, Iterator
 
+from bascule.broker.person import principal_of
 from bascule.broker.protocol import TicketStatus
 from bascule.broker.records import Ticket
-from bascule.kernel.call import agent_principal
 
 _PLACES = {status: place for place, status in enumerate(TicketStatus)}
 _EVERY_PLACE = range(len(_PLACES))
@@ -140,7 +140,7 @@ class TicketIndex:
         if addressee is not None:
             choices.append(_known(self._to.get(addressee), self._group.get(addressee)))
         if party is not None:
-            choices.append(_known(self._to.get(party), self._from.get(agent_principal(party))))
+            choices.append(_known(self._to.get(party), self._from.get(principal_of(party))))
         shelves = min(choices, key=lambda each: _count(each, places)) if choices else [self._all]
         streams = [self._newest(shelf, place) for shelf in shelves for place in places if shelf.live[place]]
         last: Ticket | None = None
@@ -150,7 +150,7 @@ class TicketIndex:
             last = ticket
             if addressee is not None and addressee not in (ticket.target, ticket.group):
                 continue
-            if party is not None and party != ticket.target and agent_principal(party) != ticket.sender:
+            if party is not None and party != ticket.target and principal_of(party) != ticket.sender:
                 continue
             yield ticket
 

@@ -10,6 +10,8 @@ import msgspec
 from bascule.broker.agents import Agents, check_metadata
 from bascule.broker.events import BrokerEvent, EventHub
 from bascule.broker.lifetimes import RETRY_SECONDS, Lifetimes
+from bascule.broker.person import HANDLE as PERSON_HANDLE
+from bascule.broker.person import check_question
 from bascule.broker.protocol import (
     MAX_BROADCAST,
     TRANSITIONS,
@@ -39,6 +41,7 @@ from bascule.foundation.errors import BasculeError, Conflict, Forbidden, Invalid
 from bascule.foundation.ids import new_ticket_id
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
 from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.ports import OnQuestion
 from gabp import codec
 
 _replace = msgspec.structs.replace
@@ -75,6 +78,7 @@ class Tickets:
         *,
         key: bytes,
         waits: Waiting,
+        has_person: Callable[[], bool],
     ) -> None:
         self._state = state
         self._agents = agents
@@ -83,6 +87,9 @@ class Tickets:
         # Keys the digests in store and ledger, so that a short secret cannot be guessed back from them.
         self._key = key
         self._waits = waits
+        self._has_person = has_person
+        # Called when a question to the person is durable.
+        self.on_question: list[OnQuestion] = []
         self.lifetimes = Lifetimes(state, on_timeout=self._time_out, on_end=self._expire)
 
     # -- methods --
@@ -91,8 +98,7 @@ class Tickets:
         state = self._state
         limits = state.limits
         target = params.agent_id
-        if target not in state.agents.rows:
-            self._agents.check_target(target)
+        to_person = target not in state.agents.rows and self._is_person(target)
         now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
@@ -119,6 +125,8 @@ class Tickets:
                 hint=f"{target} is known but {how}; send without requireOnline to queue the message",
                 details={"agentId": target, "agentStatus": status.value},
             )
+        if to_person:
+            self._ask_person(tx, ticket_id, call.principal, len(payload))
         check_room(state, self._agents, call, target, len(payload))
         if params.wait_ms:
             self._waits.check_room(call.principal)
@@ -186,7 +194,10 @@ class Tickets:
     def reply(self, call: Call, params: ReplyParams, tx: Transaction) -> ReplyResult:
         state = self._state
         ticket = state.ticket(params.ticket_id)
-        if agent_of(call.principal) not in state.holders(ticket) and not call.as_owner:
+        # Not even with `--auth off` does anybody else speak for the person.
+        if sender_name(call.principal) not in state.holders(ticket) and (
+            not call.as_owner or ticket.target == PERSON_HANDLE
+        ):
             raise Forbidden(
                 f"ticket {ticket.ticket_id} is addressed to {ticket.target}",
                 hint=f"reply as {ticket.target}: bridge-reply --agent {ticket.target}",
@@ -338,6 +349,10 @@ class Tickets:
         self._note("ticket.sent", ticket)
         self._waits.pump(ticket.target)
 
+    def _announce_question(self, ticket_id: str, sender: Principal) -> None:
+        for callback in self.on_question:
+            callback(ticket_id, sender_name(sender))
+
     def _replied(self, ticket: Ticket, *, first: bool) -> None:
         if first:
             self._settled(ticket, "ticket.responded")
@@ -384,6 +399,17 @@ class Tickets:
             f"ticket id {ticket_id} stands for another message",
             hint="a retry repeats sender and body exactly; for a new message use a new id, or leave it out",
         )
+
+    def _is_person(self, target: str) -> bool:
+        """Of a target that is not an agent: the person, or else a group; 404 for anything else."""
+        if target == PERSON_HANDLE:
+            return True
+        self._agents.check_target(target)
+        return False
+
+    def _ask_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
+        check_question(self._state, sender, size, has_person=self._has_person())
+        tx.after.append(partial(self._announce_question, ticket_id, sender))
 
     def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
         if params.agent_ids is not None:

@@ -35,6 +35,10 @@ _OPEN = ("pending", "delivered")
 _MAX_LISTED = 1_000
 # What a model reads at a glance; it may ask for more.
 _SHOWN = 20
+# The handle of the user of this machine, who can be asked.
+_PERSON = "person"
+# More is not a choice that a person makes at a glance; each is a key.
+_MAX_CHOICES = 9
 # What a model need not read.
 _SELF_EVIDENT = {"metadata": {}, "attempts": 1, "expectReply": True}
 _TICKET_FIELDS = ("ticketId", "from", "targetAgent", "status", "createdAt", "replyBy", "conversationId")
@@ -44,7 +48,7 @@ _Deadline = Annotated[int, Meta(ge=1, description="Reply deadline (default 30 mi
 _Thread = Annotated[str, Meta(description="Any id; groups messages for show_conversation")]
 
 
-_REPLY = {"ticketId": STRING, "status": {"enum": ["responded", "pending", "timeout", "cancelled"]}, "payload": ANY}
+_REPLY = {"ticketId": STRING, "status": STRING, "payload": ANY}
 
 
 class SendMessageArguments(Arguments, frozen=True, kw_only=True):
@@ -70,7 +74,7 @@ class SendMessageArguments(Arguments, frozen=True, kw_only=True):
 async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
     params: dict[str, Any] = {
-        "agentId": _agent_id(arguments.agent_id),
+        "agentId": arguments.agent_id if arguments.agent_id == _PERSON else _agent_id(arguments.agent_id),
         "ticketId": me.call_id,
         "payload": arguments.payload,
         "metadata": arguments.metadata or {},
@@ -86,6 +90,33 @@ async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
     reply = await _reply_to(me, me.call_id, timeout_ms, settle_ms=_SETTLE_MS)
     # An agent that has answered was there.
     return reply if reply["status"] == "responded" else Result({**about, **reply})
+
+
+class AskPersonArguments(Arguments, frozen=True, kw_only=True):
+    question: str
+    choices: Annotated[list[str], Meta(max_length=_MAX_CHOICES)] | UnsetType = UNSET
+    timeout_ms: Count | UnsetType = UNSET
+
+
+@tool(
+    "ask_person",
+    "Ask person",
+    "Ask your user in words. An answer approves nothing.",
+    uses=("messages.send", "replies.wait"),
+    hints=ADDS,
+    retry=Retry.KEYED,
+    result={"status": STRING},
+    always=("status",),
+)
+async def ask_person(me: Session, arguments: AskPersonArguments) -> Result:
+    choices = [] if arguments.choices is UNSET else arguments.choices
+    question = {"question": arguments.question, "choices": choices} if choices else arguments.question
+    timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
+    params: dict[str, Any] = {"agentId": _PERSON, "ticketId": me.call_id, "payload": question}
+    if timeout_ms is not None:
+        params["timeoutMs"] = timeout_ms
+    await me.call("messages.send", params)
+    return await _reply_to(me, me.call_id, timeout_ms, settle_ms=_SETTLE_MS)
 
 
 class AwaitReplyArguments(Arguments, frozen=True, kw_only=True):
@@ -424,6 +455,7 @@ TOOLSET = Toolset(
     by_default=True,
     tools=(
         send_message,
+        ask_person,
         await_reply,
         wait_for_message,
         post_reply,

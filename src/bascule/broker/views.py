@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from bascule.broker.inbox import Inbox
+from bascule.broker.person import principal_of
 from bascule.broker.protocol import (
     Delivery,
     DeliveryState,
@@ -17,7 +18,7 @@ from bascule.broker.protocol import (
 from bascule.broker.records import Message, Ticket
 from bascule.broker.state import BrokerState
 from bascule.foundation.clock import rfc3339
-from bascule.kernel.call import PERSON, Principal, agent_of, agent_principal, sender_name
+from bascule.kernel.call import PERSON, Principal, agent_of, sender_name
 
 # A settled ticket of these ends a wait; `delivered` does only when no reply is expected.
 _SETTLED = frozenset({TicketStatus.RESPONDED, TicketStatus.TIMEOUT, TicketStatus.CANCELLED})
@@ -32,7 +33,7 @@ def is_party(ticket: Ticket, principal: Principal) -> bool:
 
 
 def sides(ticket: Ticket) -> tuple[Principal, Principal]:
-    return Principal(ticket.sender), agent_principal(ticket.target)
+    return Principal(ticket.sender), principal_of(ticket.target)
 
 
 def _reply_item(message: Message) -> ReplyItem:

@@ -345,13 +345,20 @@ class Waits:
             for waiter in list(waiters):
                 if isinstance(waiter, Stream):
                     waiter.end()
-                else:
-                    _give_up(waiter, 0.0)
-        for poll in list(self._polls):
-            _give_up(poll, 0.0)
+        self.answer_all()
         for stream in list(self.streams):
             stream.end()
         self.bells.end()
+
+    def answer_all(self) -> int:
+        """Long polls are answered that nothing has come yet; how many."""
+        waits: list[Deferred[Any]] = [
+            each for waiters in self._on_ticket.values() for each in waiters if isinstance(each, _ReplyWait)
+        ]
+        held = [*waits, *self._polls]
+        for wait in held:
+            _give_up(wait, 0.0)
+        return len(held)
 
     def count(self) -> int:
         return sum(len(held) for held in self._open.values())

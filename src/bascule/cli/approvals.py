@@ -2,11 +2,15 @@
 
 import argparse
 import os
+import queue
 import sys
-from typing import Any, NamedTuple
+import threading
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from bascule.cli import questions
 from bascule.cli.opening import open_file
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, connect
@@ -15,13 +19,26 @@ from bascule.client.sync import SyncClient
 from bascule.foundation.errors import BasculeError, Conflict, NotFound
 from bascule.foundation.text import one_line, rows, visible
 from bascule.kernel.limits import MAX_RULE_MINUTES
-from bascule.local_client.exits import USAGE
+from bascule.local_client.exits import USAGE, DoorError
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
 
 DEFAULT_MINUTES = 10
 _RULE = "─" * 72
 # Of what goes on in another row: none of our own names begin there.
 _INDENT = " " * 12
+
+
+class Asked(NamedTuple):
+    """A question in words, without its words."""
+
+    ticket_id: str
+    sender: str
+
+
+# An approval as it comes and is answered, or a question in words; None at the end.
+News: TypeAlias = "dict[str, Any] | Asked | None"
+# More than a person can have before them; then the daemon's own buffers fill, and say so.
+MAX_NEWS = 1_000
 
 
 class Choice(NamedTuple):
@@ -77,13 +94,17 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     no = verbs.add_parser("deny", help="say no")
     no.set_defaults(run=run_deny)
     no.add_argument("--reason", metavar="TEXT", help="shown to the caller that asked")
+    answer = verbs.add_parser("answer", help="answer what an agent asks you in words; it approves nothing")
+    answer.set_defaults(run=run_answer)
+    answer.add_argument("ticket", metavar="TICKET", help="its id, or enough of its end")
+    answer.add_argument("text", metavar="TEXT", nargs="?", help="your answer; else it is asked for on your terminal")
     watched = verbs.add_parser("watch", help="wait for questions and answer them as they come")
     watched.set_defaults(run=run_watch)
     for verb in (shown, yes, no):
         verb.add_argument("approval", metavar="ID", help="its id, or enough of its beginning")
     for verb in (shown, yes, watched):
         verb.add_argument("--open", action="store_true", help="also open its picture, if it has one")
-    for verb in (listed, shown, yes, no, watched):
+    for verb in (listed, shown, yes, no, answer, watched):
         add_state_dir(verb, below=True)
         add_json(verb, below=True)
 
@@ -101,12 +122,23 @@ def _minutes(text: str) -> int:
 def run_list(args: argparse.Namespace) -> int:
     with connect(args) as client:
         views = client.call("approvals.list", {"all": args.all})
+        asked = [] if args.json else questions.waiting(client)
     if args.json:
         show_json(views)
         return 0
-    if not views:
+    if not views and not asked:
         show("nothing waits for you")
         return 0
+    if views:
+        _show_views(views)
+    if asked:
+        listed = [(each["ticketId"], each["from"], each["createdAt"]) for each in asked]
+        show_table(("QUESTION", "WHO", "ASKED"), listed)
+        say("read and answer: bascule approvals answer QUESTION")
+    return 0
+
+
+def _show_views(views: list[dict[str, Any]]) -> None:
     headings = ("ID", "STATE", "WHO", "WHAT", "ASKED")
     show_table(
         headings,
@@ -114,7 +146,6 @@ def run_list(args: argparse.Namespace) -> int:
     )
     if any(view["state"] == "pending" for view in views):
         say("look: bascule approvals show ID    answer: bascule approvals approve ID | deny ID")
-    return 0
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -290,23 +321,83 @@ def _show_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
     return 0
 
 
+def run_answer(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        result = questions.read_and_answer(client, questions.find(client, args.ticket), args.text)
+    if result is None:
+        say("bascule: nothing was answered")
+        return USAGE
+    if args.json:
+        show_json(result)
+    else:
+        show(f"answered: {result['ticketId']} is {result['status']}")
+    return 0
+
+
 # -- watching -------------------------------------------------------------------------------------
 
 
 def run_watch(args: argparse.Namespace) -> int:
-    """Two connections: questions come on one while the person, unlocked on the other, answers."""
-    with connect(args) as following, connect(args) as answering:
+    """Questions come on connections of their own while the person, unlocked on another, answers."""
+    news: queue.Queue[News] = queue.Queue(MAX_NEWS)
+    with connect(args) as approvals, connect(args) as tickets, connect(args) as answering:
         say("waiting for questions; Ctrl-C ends it")
-        for news in following.approvals():
-            view: dict[str, Any] = msgspec.to_builtins(news)
-            if args.json:
-                show_json(view)
-            elif view["state"] == "pending":
-                _open_picture(args, view)
-                _answer(answering, view)
-            else:
-                show(f"{view['approvalId']} is {view['state']}")
+        # Before the list is read: what comes between the two is shown, not lost.
+        newest = answering.call("events.recent", {"limit": 1})
+        after = newest[-1]["id"] if newest else 0
+        for view in questions.waiting(answering):
+            news.put(Asked(view["ticketId"], view["from"]))
+        for follow in (partial(_follow_approvals, approvals, news), partial(_follow_questions, tickets, news, after)):
+            threading.Thread(target=follow, daemon=True).start()
+        while (came := news.get()) is not None:
+            _show_news(args, answering, came)
     return 0
+
+
+def _follow_approvals(client: SyncClient, news: "queue.Queue[News]") -> None:
+    try:
+        for each in client.approvals():
+            news.put(msgspec.to_builtins(each))
+    except (BasculeError, DoorError) as error:
+        say(f"bascule: {error.message}")
+    finally:
+        news.put(None)
+
+
+def _follow_questions(client: SyncClient, news: "queue.Queue[News]", after: int) -> None:
+    try:
+        for event in client.events(after=after, agent_id=questions.PERSON):
+            if event.event == "ticket.sent" and event.ticket_id is not None:
+                news.put(Asked(event.ticket_id, event.from_ or ""))
+    except (BasculeError, DoorError):
+        # The other stream has said it.
+        return
+
+
+def _show_news(args: argparse.Namespace, client: SyncClient, came: "dict[str, Any] | Asked") -> None:
+    if isinstance(came, Asked):
+        if args.json:
+            show_json({"ticketId": came.ticket_id, "from": came.sender})
+        else:
+            _answer_question(client, came)
+    elif args.json:
+        show_json(came)
+    elif came["state"] == "pending":
+        _open_picture(args, came)
+        _answer(client, came)
+    else:
+        show(f"{came['approvalId']} is {came['state']}")
+
+
+def _answer_question(client: SyncClient, asked: Asked) -> None:
+    sys.stderr.write("\a")
+    show(one_line(f"{asked.sender} asks you something in words: {asked.ticket_id}"))
+    if ask_on_tty("r = read and answer; Enter = later: ").lower() != "r":
+        return
+    try:
+        questions.read_and_answer(client, asked.ticket_id)
+    except BasculeError as error:
+        say(f"bascule: {error.message}")
 
 
 def _answer(client: SyncClient, view: dict[str, Any]) -> None:

@@ -73,13 +73,16 @@ def render(snapshot: Snapshot, width: int, height: int | None) -> list[str]:
     status = snapshot.status
     waiting = [each for each in snapshot.approvals or () if each.get("state", "pending") == "pending"]
     flight = [ticket for ticket in snapshot.tickets if ticket["status"] in _IN_FLIGHT]
+    asked = [ticket for ticket in flight if ticket["targetAgent"] == "person"]
     head = (
         f"bascule {status['version']}   agents {status['agentsOnline']}/{status['agents']} online   "
-        f"messages {status['ticketsOpen']} open   approvals {len(waiting)} waiting   q quits"
+        f"messages {status['ticketsOpen']} open   approvals {len(waiting)} waiting   questions {len(asked)}   q quits"
     )
+    if stopped := status.get("stopped"):
+        head = f"STOPPED since {_clock(stopped['at'])} by {stopped['by']} (bascule resume)   {head}"
     agents = sorted(snapshot.agents, key=lambda agent: (agent["status"] != "online", agent["agentId"]))
     parts = [
-        ("WAITING FOR YOU", [_approval(each) for each in waiting]),
+        ("WAITING FOR YOU", [*map(_approval, waiting), *map(_question, asked)]),
         (_columns("AGENT", "TYPE", "STATUS", "UNREAD", "WHERE"), [_agent(each) for each in agents]),
         (_columns("MESSAGE", "FROM", "TO", "IS", "SINCE"), [_ticket(each) for each in flight]),
         ("EVENTS", [_event(each) for each in reversed(snapshot.events)]),
@@ -132,6 +135,11 @@ def _approval(approval: dict[str, Any]) -> str:
     return one_line(
         f"{id_}  {approval.get('principal', '')}: {what}   (bascule approvals approve {id_})", already_visible=True
     )
+
+
+def _question(ticket: dict[str, Any]) -> str:
+    id_ = ticket["ticketId"]
+    return one_line(f"{id_}  {ticket['from']} asks you in words   (bascule approvals answer {id_})")
 
 
 def _event(event: dict[str, Any]) -> str:

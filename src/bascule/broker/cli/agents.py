@@ -1,4 +1,4 @@
-"""`bascule agents list | revoke | takeover`: who is there, and what only the person may change about it."""
+"""`bascule agents list | revoke | takeover | write`: who is there, and what only the person may do about it."""
 
 import argparse
 
@@ -20,10 +20,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="give a handle a new token, for the program that acts as it from now on (asks for the passphrase)",
     )
     takeover.set_defaults(run=run_takeover)
-    for verb in (revoke, takeover):
+    write = verbs.add_parser("write", help="send an agent a message as the person (asks for the passphrase)")
+    write.set_defaults(run=run_write)
+    for verb in (revoke, takeover, write):
         verb.add_argument("agent", metavar="HANDLE")
+    write.add_argument("text", metavar="TEXT")
     agents.set_defaults(run=run_list)
-    for parser in (agents, listed, revoke, takeover):
+    for parser in (agents, listed, revoke, takeover, write):
         add_state_dir(parser, below=parser is not agents)
         add_json(parser, below=parser is not agents)
 
@@ -62,4 +65,15 @@ def run_takeover(args: argparse.Namespace) -> int:
         show_json({"agentId": result["agentId"], "status": result["status"]})
     else:
         show(f"{args.agent} has a new token in the state directory; helpers with --agent {args.agent} use it at once")
+    return 0
+
+
+def run_write(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        unlock(client)
+        result = client.call("messages.send", {"agentId": args.agent, "payload": args.text})
+    if args.json:
+        show_json(result)
+    else:
+        show(f"sent as the person: {result['ticketId']} (follow it with `bascule watch {result['ticketId']}`)")
     return 0

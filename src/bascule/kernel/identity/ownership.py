@@ -41,7 +41,7 @@ def ownership(row: Row, parties: Parties, starters: Mapping[str, Starter]) -> Ow
 
 def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:
     agent_id = named(params)
-    if principal != agent_principal(agent_id):
+    if principal != agent_principal(agent_id) and not (agent_id == PERSON == principal):
         raise Forbidden(
             f"{principal} may not act as {agent_id}",
             hint=f"use the agentToken that registering {agent_id} returned; helpers take --agent {agent_id}",
