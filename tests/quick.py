@@ -107,6 +107,7 @@ SLOW = frozenset(
         "test_walks.py",
         "approval/test_announce.py",
         "approval/test_live.py",
+        "approval/test_live_stop.py",
         "identity/test_identity_read_from_tty.py",
         "policy/test_shell_corpora.py",
         "policy/test_shell_soup.py",

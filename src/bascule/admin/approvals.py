@@ -141,7 +141,12 @@ APPROVALS_SHOW = Reads[ApprovalParams, ApprovalView](
     "approvals.show", "Show one question with its full preview.", who=LOCAL_USER
 )
 APPROVALS_DECIDE = Changes[DecideParams, DecideResult](
-    "approvals.decide", "Approve or deny; only the person may.", effect=Effect.ADMIN, who=PERSON_ONLY
+    "approvals.decide",
+    "Approve or deny; only the person may.",
+    effect=Effect.ADMIN,
+    who=PERSON_ONLY,
+    # A yes would be lost on a caller that is refused.
+    stopped=lambda params: params.decision == "denied",
 )
 APPROVALS_STREAM = Streams[Nothing, ApprovalView](
     "approvals.stream", "Follow questions as they come and are answered.", who=LOCAL_USER

@@ -3,7 +3,7 @@
 from bascule.admin.consent import Consent
 from bascule.admin.service import Admin
 from bascule.admin.settings import AdminSettings
-from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK, STATUS
+from bascule.daemon.composition import COLLECT_ALL, EVERYTHING, FACTS, RULEBOOK, STATUS
 from bascule.daemon.ports import ANCHORS
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 
@@ -20,4 +20,7 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         ledger_days=kernel.config.of(AdminSettings).ledger_days,
         consent=Consent(kernel.desk),
         rulebook=ports.need(RULEBOOK),
+        gate=kernel.gate,
+        everything=ports.need(EVERYTHING),
+        log=kernel.log,
     ).bridge()

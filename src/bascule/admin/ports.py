@@ -1,7 +1,9 @@
 """What the house needs from the outside."""
 
+from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
+from bascule.kernel.journal import Transaction
 from bascule.kernel.ledger import Anchor
 
 
@@ -24,3 +26,12 @@ class PolicySource(Protocol):
 
     def read(self) -> str | None:
         """Its text, None when there is none; `BadPolicy` when it cannot be read."""
+
+
+class Everything(Protocol):
+    """All bridges at once."""
+
+    def stop(self, tx: Transaction, /) -> Mapping[str, Awaitable[str]]:
+        """End what each has under way, now; by its name, what comes of it, in words."""
+
+    def resume(self, tx: Transaction, /) -> None: ...

@@ -21,6 +21,15 @@ from bascule.kernel.rows import (
 MAX_LEDGER_PAGE = 1_000
 
 
+class StoppedView(Result, frozen=True, kw_only=True):
+    """Since when everything is stopped."""
+
+    at: str
+    by: str
+    # For the user of this machine only.
+    reason: str | None = None
+
+
 class StatusResult(Result, frozen=True, kw_only=True):
     version: str
     protocol: int
@@ -43,6 +52,8 @@ class StatusResult(Result, frozen=True, kw_only=True):
     ledger_problem: str | None = None
     # Who the daemon takes the caller for.
     principal: str
+    # Present while everything is stopped: `admin.resume`.
+    stopped: StoppedView | None = None
 
 
 class LedgerTailParams(Params, frozen=True, kw_only=True):

@@ -16,3 +16,5 @@ CLEAN_STOP_KEY = "clean-stop"
 DIGEST_KEY_KEY = "digest-key"
 # The text of the policy that a person last accepted.
 POLICY_KEY = "policy"
+# Who stopped everything, until a person resumes: a `Halt` as JSON.
+HALT_KEY = "stopped"

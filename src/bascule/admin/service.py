@@ -7,12 +7,12 @@ from time import perf_counter
 
 import msgspec
 
-from bascule.admin import approvals
+from bascule.admin import approvals, stop
 from bascule.admin import protocol as rows
 from bascule.admin.consent import Consent
 from bascule.admin.declared import AdminDeclared
 from bascule.admin.person import Person
-from bascule.admin.ports import Anchors
+from bascule.admin.ports import Anchors, Everything
 from bascule.admin.protocol import (
     BackupResult,
     GcParams,
@@ -25,13 +25,15 @@ from bascule.admin.protocol import (
 )
 from bascule.admin.records import DaemonFact
 from bascule.admin.rulebook import Rulebook
+from bascule.admin.stopping import Stopping
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.kernel.call import Call, Principal
+from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Table, Transaction
-from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
+from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow, Log
 from bascule.kernel.ledger import Segment, Verifier, read_record
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
@@ -61,6 +63,9 @@ class Admin:
         ledger_days: int,
         consent: Consent,
         rulebook: Rulebook,
+        gate: Gate,
+        everything: Everything,
+        log: Log,
     ) -> None:
         self._store = store
         self._journal = journal
@@ -74,6 +79,9 @@ class Admin:
         self._tasks = Tasks(lambda _name, _error: None)
         self.consent = consent
         self.rulebook = rulebook
+        self.stopping = Stopping(
+            facts=facts, gate=gate, journal=journal, clock=clock, tasks=self._tasks, everything=everything, log=log
+        )
         # When each segment was closed, in this life's clock: a jump of the wall clock must not throw records away.
         now, wall = clock.monotonic(), clock.wall_ms()
         self._closed = {
@@ -102,9 +110,12 @@ class Admin:
                 approvals.POLICY_SHOW.bind(self.rulebook.show),
                 approvals.POLICY_EXPLAIN.bind(self.rulebook.explain),
                 approvals.POLICY_ACCEPT.bind(self.rulebook.accept),
+                stop.ADMIN_STOP.bind(self.stopping.stop),
+                stop.ADMIN_RESUME.bind(self.stopping.resume),
             ],
             gauges=[
                 Gauge("bascule_approvals_pending", "Questions that wait for the person.", self.consent.pending),
+                Gauge("bascule_stopped", "1 while everything is stopped.", lambda: self.stopping.is_stopped),
                 Gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self._journal.chain.seq),
             ],
             collect=self.collect,

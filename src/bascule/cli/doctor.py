@@ -36,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     Check("memory", machine.check_memory),
     Check("open files", machine.check_open_files),
     Check("commands", machine.check_helpers),
+    Check("stopped", daemon.check_stopped),
     Check("person", daemon.check_person),
     Check("policy", daemon.check_policy),
     Check("ledger", daemon.check_ledger),

@@ -14,6 +14,7 @@ from bascule import __version__
 from bascule.cli import paste
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.foundation import paths
+from bascule.foundation.text import one_line
 from bascule.local_client.exits import CONFLICT, UNEXPECTED, UNREACHABLE
 from bascule.programs.helpers.terminal import say, show, show_json
 
@@ -187,6 +188,9 @@ def _status_lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         ("tickets", f"{status['ticketsOpen']} open of {status['tickets']}"),
         ("ledger", f"{status['ledgerRecords']} records, head {status['ledgerHead'][:16]}"),
     ]
+    if stopped := status.get("stopped"):
+        why = f": {one_line(stopped['reason'])}" if stopped.get("reason") else ""
+        lines.insert(1, ("STOPPED", f"everything, since {stopped['at']} by {stopped['by']}{why}; `bascule resume`"))
     if status.get("ledgerProblem"):
         lines.append(("problem", f"{status['ledgerProblem']}; `bascule doctor` says what to do"))
     if status["version"] != __version__:

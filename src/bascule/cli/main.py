@@ -62,6 +62,7 @@ HOMES = {
     "desktop.cli.host": ("desktop-host",),
     "broker.cli.agents": ("agents",),
     "cli.tmux": ("tmux",),
+    "cli.stop": ("stop", "resume"),
     "cli.top": ("top",),
     "broker.cli.watch": ("watch",),
     "cli.approvals": ("approvals",),

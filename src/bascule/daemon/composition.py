@@ -4,12 +4,12 @@ What a daemon and a test's house have in common: both pass a list of bridges, an
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 from bascule import __version__
-from bascule.admin.ports import PolicySource
-from bascule.admin.protocol import StatusResult
+from bascule.admin.ports import Everything, PolicySource
+from bascule.admin.protocol import StatusResult, StoppedView
 from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
@@ -18,7 +18,7 @@ from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, KernelServices, Port, Ports, Provided
-from bascule.kernel.call import DAEMON, Principal
+from bascule.kernel.call import DAEMON, LOCAL, PERSON, Principal
 from bascule.kernel.call_log import CallLog, Observe
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.limits import ConsentLimits
@@ -45,6 +45,7 @@ FACTS: Port[Table[DaemonFact]] = Port("facts")
 RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
 STATUS: Port[StatusSource] = Port("status")
+EVERYTHING: Port[Everything] = Port("everything")
 
 
 class Composition:
@@ -136,6 +137,7 @@ class Composition:
             key=key,
             forget_agent=self._forget_agent,
         )
+        self.bridges: dict[str, Bridge] = {}
         self.ports = Ports(provided)
         self.ports.add(
             [
@@ -143,9 +145,9 @@ class Composition:
                 RULEBOOK.provided_by(self.rulebook),
                 COLLECT_ALL.provided_by(self.collect),
                 STATUS.provided_by(self._status),
+                EVERYTHING.provided_by(AllBridges(self.bridges)),
             ]
         )
-        self.bridges: dict[str, Bridge] = {}
         for each in declared:
             bridge = ((make or {}).get(each.name) or each.make)(kernel, self.ports)
             self.bridges[each.name] = bridge
@@ -232,7 +234,16 @@ class Composition:
             ledger_head=self.journal.chain.head.hex(),
             ledger_problem=self.ledger_problem,
             principal=principal,
+            stopped=self._stopped(principal),
         )
+
+    def _stopped(self, principal: Principal) -> StoppedView | None:
+        halt = self.gate.halt
+        if halt is None:
+            return None
+        # Words of the user, for the user.
+        reason = halt.reason if principal in (LOCAL, PERSON) else None
+        return StoppedView(at=rfc3339(halt.at), by=halt.by, reason=reason)
 
     def _sweep(self, _now: float) -> None:
         self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)
@@ -256,3 +267,30 @@ class Composition:
 
     def _change_policy(self, policy: Policy) -> None:
         self.gate.policy = policy
+
+
+class AllBridges:
+    """For what concerns every bridge at once."""
+
+    def __init__(self, bridges: Mapping[str, Bridge]) -> None:
+        # Filled as they are made.
+        self._bridges = bridges
+
+    def stop(self, tx: Transaction) -> Mapping[str, Awaitable[str]]:
+        endings: dict[str, Awaitable[str]] = {}
+        for name, each in self._bridges.items():
+            if each.stop is not None:
+                try:
+                    endings[name] = each.stop(tx)
+                except Exception as error:  # noqa: BLE001 - the others are stopped all the same, and it is reported
+                    endings[name] = _raise(error)
+        return endings
+
+    def resume(self, tx: Transaction) -> None:
+        for each in self._bridges.values():
+            if each.resume is not None:
+                each.resume(tx)
+
+
+async def _raise(error: Exception) -> str:
+    raise error

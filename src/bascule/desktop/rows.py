@@ -23,6 +23,7 @@ from bascule.kernel.rows import (
     R,
     Reads,
     Result,
+    never,
     rows_of,
 )
 
@@ -97,7 +98,11 @@ DESKTOP_STOP = Changes[Nothing, m.StopResult](
     who=LOCAL_USER,
 )
 DESKTOP_RESUME = Changes[Nothing, DesktopStatus](
-    "desktop.resume", "Take input again after a stop; only the person may.", effect=Effect.ADMIN, who=PERSON_ONLY
+    "desktop.resume",
+    "Take input again after a stop; only the person may.",
+    effect=Effect.ADMIN,
+    who=PERSON_ONLY,
+    stopped=never,
 )
 DESKTOP_HEALTH = Reads[Nothing, d.HealthResult](
     "desktop.health", "Show the desktop host's version and permissions.", Http("GET", "/v1/desktop/health")

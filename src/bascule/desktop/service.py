@@ -6,7 +6,7 @@ is asked; then exactly that is done, or nothing.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final
@@ -22,6 +22,7 @@ from bascule.desktop.declared import DesktopDeclared
 from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.guesses import Guesses
 from bascule.desktop.hosting import Hosting
+from bascule.desktop.intents import intent, without_nothing
 from bascule.desktop.judging import JudgedTarget, Judging, doing_of
 from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.desktop.switch import Switch
@@ -44,8 +45,6 @@ from bascule.kernel.rows import Nothing
 WAIT_GRACE_MS: Final = 1_000
 # Finding out what a call means is not what its own time is for.
 RESOLVE_MS: Final = 15_000
-# Of a call, and not of what it does.
-_OURS: Final = ("workspacePath", "requestId", "timeoutMs")
 
 Ask = Callable[[Host], Coroutine[Any, Any, Any]]
 
@@ -117,6 +116,8 @@ class DesktopBridge:
                 ),
             ],
             forget_agent=self.forget_agent,
+            stop=self.stop_with_everything,
+            resume=self.resume_with_everything,
             end=self.end,
             close=self.close,
         )
@@ -184,6 +185,21 @@ class DesktopBridge:
         tx.subject = "desktop"
         tx.then = lambda _: _detached(stopping)
 
+    def stop_with_everything(self, tx: Transaction) -> Awaitable[str]:
+        self.switch.stop_with_everything(tx)
+        return self._tasks.answer(self._stopped_in_words(), "desktop.stop", detached=True)
+
+    async def _stopped_in_words(self) -> str:
+        aborted = await self.hosting.stop()
+        return f"{aborted} actions aborted, all keys released" if aborted else "takes no input"
+
+    def resume_with_everything(self, tx: Transaction) -> None:
+        if self.switch.resume_with_everything(tx):
+            tx.after.append(self._resume_host)
+
+    def _resume_host(self) -> None:
+        self._tasks.start(self.hosting.resume(), "desktop.resume")
+
     async def _stop_host(self) -> m.StopResult:
         return m.StopResult(stopped=True, aborted=await self.hosting.stop())
 
@@ -228,7 +244,7 @@ class DesktopBridge:
         awaited = params.condition.window_exists if isinstance(params, d.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
-            return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
+            return self._judging.about_all_windows(call, intent(params), awaited.title_pattern)
         try:
             found = await self._resolved(call, params, picture=picture)
             if doing_of(call.method) == "look":
@@ -246,7 +262,7 @@ class DesktopBridge:
                 return self._judging.kept_out(error)
             if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
                 # The app is not open: whose window will call itself so is not known yet.
-                return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
+                return self._judging.about_all_windows(call, intent(params), awaited.title_pattern)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
             refusal = refusals.refusal(error)
@@ -276,7 +292,7 @@ class DesktopBridge:
         if route is not None and route.app is None:
             # By a title alone: of any app.
             return False
-        app = {} if route is None else {"route": {"app": _without_nothing(msgspec.to_builtins(route.app))}}
+        app = {} if route is None else {"route": {"app": without_nothing(msgspec.to_builtins(route.app))}}
         asked = {"intent": {"method": "desktop.listModals", "params": app}, "picture": False}
         try:
             found = await self._looked(
@@ -288,7 +304,7 @@ class DesktopBridge:
         return self._judging.may_look_at(call.principal, found)
 
     async def _resolved(self, call: Call, params: d.Routed, *, picture: bool) -> m.ResolveResult:
-        asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
+        asked = {"intent": {"method": call.method, "params": intent(params)}, "picture": picture}
         found: m.ResolveResult = await self._looked(
             call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
         )
@@ -472,20 +488,6 @@ class DesktopBridge:
             except HostGone as error:
                 self.hosting.lost(host, str(error))
                 raise refusals.lost_while_looking(error) from None
-
-
-def _intent(params: msgspec.Struct) -> dict[str, Any]:
-    """The contract's params of the same call: what it is about, without what it is called."""
-    plain = {name: value for name, value in msgspec.to_builtins(params).items() if name not in _OURS}
-    if isinstance(params, d.WaitUntilCall):
-        plain["timeoutMs"] = min(params.timeout_ms, MAX_WAIT_MS)
-    return {name: _without_nothing(value) for name, value in plain.items() if value is not None}
-
-
-def _without_nothing(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nothing(each) for name, each in value.items() if each is not None}
-    return value
 
 
 def _detached(work: Deferred[Any]) -> Deferred[Any]:

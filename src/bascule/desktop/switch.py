@@ -12,6 +12,8 @@ from bascule.kernel.journal_ports import JournalStore
 
 _ENABLED: Final = "enabled"
 _STOPPED: Final = "stopped"
+# In place of a principal: the whole daemon was stopped.
+EVERYTHING: Final = "everything"
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -60,6 +62,18 @@ class Switch:
     def stop(self, tx: Transaction, by: str) -> None:
         self._pulled = True
         tx.put(self.table, _STOPPED, Position(by=by, at=self._clock.wall_ms()))
+
+    def stop_with_everything(self, tx: Transaction) -> None:
+        """Unless it is stopped already: then it stays so when everything else goes on."""
+        if not self.stopped:
+            self.stop(tx, EVERYTHING)
+
+    def resume_with_everything(self, tx: Transaction) -> bool:
+        position = self.table.rows.get(_STOPPED)
+        if position is None or position.by != EVERYTHING:
+            return False
+        self.resume(tx)
+        return True
 
     def resume(self, tx: Transaction) -> None:
         """In force once it is on disk."""

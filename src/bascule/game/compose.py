@@ -15,6 +15,7 @@ from bascule.game.machine.settings_file import TomlFile
 from bascule.game.service import GameBridge
 from bascule.game.settings import LiveSettings
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
+from bascule.kernel.halt import check_not_stopped
 from gabp.bridge_file import bridge_file
 
 # Beside the settings. Which games there are is the user's to say: never a workspace's.
@@ -34,4 +35,5 @@ def make_games(kernel: KernelServices, ports: Ports) -> Bridge:
         read_token=paths.read_unreachable_file,
     )
     settings = LiveSettings(TomlFile(os.path.join(ports.need(CONFIG_DIR), GAMES_FILE)))
-    return GameBridge(games=Games(settings, machine), store=kernel.store, clock=kernel.clock).bridge()
+    games = Games(settings, machine, check_start=lambda: check_not_stopped(kernel.gate.halt))
+    return GameBridge(games=games, store=kernel.store, clock=kernel.clock).bridge()

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -40,11 +40,14 @@ class Games(AbstractAsyncContextManager["Games"]):
         *,
         limits: SessionLimits | None = None,
         max_running: int = MAX_RUNNING,
+        check_start: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check_start` raises when no game may be started any more, although the call for it was admitted."""
         self._settings = settings
         self._machine = machine
         self._limits = limits
         self._max_running = max_running
+        self._check_start = check_start
         self._games: dict[str, Game] = {}
         # Those a user attached to without naming them in the file; until they are let go of.
         self._attached: dict[str, GameSettings] = {}
@@ -81,6 +84,17 @@ class Games(AbstractAsyncContextManager["Games"]):
                 for name, each in self.running().items():
                     if each.process is not None:
                         group.create_task(self.stop(name))
+
+    def stop_all(self) -> Deferred[str]:
+        """End every game that we started and let go of the others, all at once; in words, what that was."""
+        names = list(self.running())
+        return self.answer(self._stop_all(names), "stop all games")
+
+    async def _stop_all(self, names: list[str]) -> str:
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(self.stop(name))
+        return f"ended: {', '.join(names)}" if names else "no game was running"
 
     # -- finding --
 
@@ -172,6 +186,7 @@ class Games(AbstractAsyncContextManager["Games"]):
     ) -> GameStatus:
         """Launch it, or attach to it when it has no command; returns when it is live, has failed, or is taking long."""
         found = self.find(game_id)
+        self._check_start()
         if found.state is not GameState.STOPPED:
             raise Conflict(f"{game_id} is {found.state} already", hint="call it, connect to it, or stop it first")
         running = sum(not life.done() for life in self._lives.values())

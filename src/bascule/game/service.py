@@ -1,7 +1,7 @@
 """The game bridge behind its method rows."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 from msgspec import UNSET
@@ -118,6 +118,7 @@ class GameBridge:
                 Gauge("bascule_games_running", "Games that are not stopped.", lambda: len(self.games.running())),
             ],
             open=self.open,
+            stop=self.stop_with_everything,
             forget_agent=self.forget_agent,
             end=self.end,
             close=self.close,
@@ -138,6 +139,9 @@ class GameBridge:
         for each in self.games.running().values():
             if each.subscriptions.of(client):
                 self.games.answer(each.unsubscribe(client), "games.unsubscribe")
+
+    def stop_with_everything(self, _tx: Transaction) -> Awaitable[str]:
+        return self.games.stop_all()
 
     async def close(self) -> None:
         """End the games that we started, and let go of the others."""

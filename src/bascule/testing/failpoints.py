@@ -5,7 +5,8 @@ A point is the edge of a function that has a name, before or after it runs. Armi
 nothing else, so that an unarmed daemon has no trace of this. It dies by SIGKILL: nothing is flushed, closed or said.
 
 The first word of a name says when a daemon gets there: `first` (a start in an empty directory), `start`, `stop`;
-`effect` when it acts outside its store; `rest` when nothing happens for a while; all others while it works.
+`effect` when it acts outside its store; `halt` when everything is stopped or resumed; `rest` when nothing happens for a
+while; all others while it works.
 """
 
 import importlib
@@ -73,6 +74,10 @@ PLACES = {
     "sweep": ("bascule.broker.service:Broker.gc", AFTER),
     "respond.http": ("bascule.surfaces.http.connection:HttpConnection._write", BOTH),
     "respond.link": ("bascule.surfaces.link:LinkConnection._answer", BOTH),
+    "halt.store": ("bascule.admin.stopping:Stopping._store", BOTH),
+    "halt.stored": ("bascule.admin.stopping:Stopping._answer", AFTER),
+    "halt.resume": ("bascule.admin.stopping:Stopping.resume", AFTER),
+    "halt.resumed": ("bascule.admin.stopping:Stopping._resumed", BOTH),
     "stop.waits": ("bascule.daemon.compose:Daemon.stop_waits", BEFORE),
     "stop.farewell": ("bascule.daemon.lifecycle:_farewell", BEFORE),
     "stop.door": ("bascule.surfaces.http.server:HttpDoor.stop", BEFORE),

@@ -15,6 +15,7 @@ from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
+from bascule.kernel.halt import check_not_stopped
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
@@ -74,6 +75,7 @@ class Background:
             sandbox = await self._spaces.sandbox_of(space)
             await self._checkpointing.open(run, space)
             await self._record(run)
+            check_not_stopped(self._gate.halt)
             process = await self._processes.start(
                 sandbox,
                 space.space_id,
@@ -95,8 +97,8 @@ class Background:
             raise
         effect.details |= {"process": process.process_id, "space": space.space_id, "run": run.run_id}
         run.process = process
-        if run.stop is not None and process.running is not None:
-            # The daemon or the space was closed while the command was being started.
+        if (run.stop is not None or self._gate.halt is not None) and process.running is not None:
+            # The daemon or the space was closed, or everything was stopped, while the command was being started.
             process.running.stop()
         self._tasks.start(self._until_over(run, space, process, sandbox.kind), f"background {process.process_id}")
         return process.view()

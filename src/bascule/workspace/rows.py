@@ -102,6 +102,7 @@ RUNS_RESUME = Changes[ResumeParams, EventsMessage](
     Http("POST", f"{_RUN}/resume"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
+    stopped=lambda params: params.approval.decision == "denied",
 )
 RUNS_CANCEL = Changes[CancelRunParams, EventsMessage](
     "runs.cancel",

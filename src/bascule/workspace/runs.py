@@ -374,11 +374,18 @@ class Runs:
 
     def end_space(self, space_id: str, sentence: str) -> list[Deferred[EventsMessage]]:
         """Its runs end; what to wait for."""
+        return self._end_all([run for run in self.live.values() if run.record.space_id == space_id], sentence)
+
+    def end_working(self, sentence: str) -> list[Deferred[EventsMessage]]:
+        """Every run ends but those that wait for the person; what to wait for."""
+        return self._end_all([run for run in self.live.values() if run.record.status != AWAITING], sentence)
+
+    def _end_all(self, runs: list[Run], sentence: str) -> list[Deferred[EventsMessage]]:
         waiters = []
-        mine = [run for run in self.live.values() if run.record.space_id == space_id and not is_over(run.record)]
-        for run in mine:
-            waiters.append(self.when_over(run))
-            self._end(run, Stop("execution", sentence, CANCELLED))
+        for run in runs:
+            if not is_over(run.record):
+                waiters.append(self.when_over(run))
+                self._end(run, Stop("execution", sentence, CANCELLED))
         return waiters
 
     def stop(self) -> None:

@@ -1,14 +1,14 @@
 """The workspace behind its method rows: puts the parts together, and keeps them clean."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.foundation.deferred import Deferred
+from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.errors import Conflict
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge, HttpForm
@@ -37,8 +37,9 @@ from bascule.workspace.ports import (
     SandboxKind,
     Scratch,
 )
-from bascule.workspace.processes import Processes
+from bascule.workspace.processes import Process, Processes
 from bascule.workspace.protocol import (
+    EventsMessage,
     ProcessesListParams,
     ProcessLogs,
     ProcessLogsParams,
@@ -226,6 +227,7 @@ class Workspace:
                 Gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.runs.live)),
             ],
             http_forms={"runs.start": HttpForm(status_of, lambda error: self.runs.invalid(error.message))},
+            stop=self.stop,
             on_unknown=self.on_unknown,
             recover=self.recover,
             sweep=self.sweep,
@@ -345,6 +347,21 @@ class Workspace:
     def end(self) -> None:
         """The daemon stops: end runs now, so that waiting callers are answered."""
         self.runs.stop()
+
+    def stop(self, _tx: Transaction) -> Awaitable[str]:
+        """Everything is stopped: end runs under way and every command. Runs that wait for the person wait on."""
+        ends = self.runs.end_working("everything was stopped")
+        running = [process for process in self.processes.of_space(None) if not process.ended.done()]
+        for process in running:
+            self.processes.stop(process)
+        return self._ended(ends, running)
+
+    async def _ended(self, ends: list[Deferred[EventsMessage]], running: list[Process]) -> str:
+        for end in ends:
+            await within(None, end)
+        for process in running:
+            await within(None, process.ended)
+        return f"{len(ends)} runs and {len(running)} commands ended" if ends or running else "nothing was running"
 
     async def close(self) -> None:
         """Nothing that was started here is left when this returns."""

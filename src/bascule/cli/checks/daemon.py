@@ -185,6 +185,18 @@ def check_person(patient: Patient) -> Verdict:
     return ok("a passphrase is set")
 
 
+def check_stopped(patient: Patient) -> Verdict:
+    if not isinstance(patient.daemon, Daemon):
+        return info("unknown while the daemon does not answer")
+    stopped = patient.daemon.status.get("stopped")
+    if not isinstance(stopped, dict):
+        return ok("nothing is stopped")
+    return warn(
+        f"everything is stopped since {stopped.get('at')} by {stopped.get('by')}: agents can do nothing",
+        "let it begin again with `bascule resume`",
+    )
+
+
 def check_policy(patient: Patient) -> Verdict:
     if not isinstance(patient.daemon, Daemon) or not patient.daemon.policy:
         return info("unknown while the daemon does not answer")

@@ -87,6 +87,11 @@ class ToolCall:
     def handle(self) -> str:
         return agent_of(self._principal()) or ""
 
+    @property
+    def stopped(self) -> str | None:
+        """What an agent reads while everything is stopped, beside whatever it asked for."""
+        return None if self._gate.halt is None else self._gate.halt.refusal().message
+
     async def call(self, method: str, params: Mapping[str, Any], *, wait_ms: int | None = None) -> Any:
         if wait_ms is not None:
             params = {**params, "waitMs": wait_ms}
@@ -179,6 +184,8 @@ async def call_tool(me: ToolCall, tool: Tool, arguments: Any) -> Result:
         result = _awaiting(refused, tool)
     if ignored:
         result["note"] = f"{', '.join(ignored)}: known from GABS, without meaning here"
+    if me.stopped is not None:
+        result["stopped"] = me.stopped
     if "unread" in result or result.acknowledge is not None or tool.name == "wait_for_message":
         return result
     try:
