@@ -53,6 +53,8 @@ class McpOpen(Params, frozen=True, kw_only=True):
     directory: str | None = None
     # The reply deadline of messages that name none.
     default_timeout_ms: Annotated[int, Meta(ge=1)] | None = None
+    # The client opens pages for its user: elicitation by URL.
+    opens_pages: bool = False
 
 
 class McpMessage(msgspec.Struct, frozen=True, kw_only=True):

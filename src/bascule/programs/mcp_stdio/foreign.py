@@ -47,6 +47,8 @@ class Foreign:
         self._names = HeldNames(state)
         self.client: Client | None = None
         self.identity: Identity | None = None
+        # Another broker asks no person of ours.
+        self.opens_pages = False
         self.ready = False
         self.fault: DoorError | None = None
         # Kept by `remote_mcp`.

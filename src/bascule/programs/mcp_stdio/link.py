@@ -110,6 +110,8 @@ class Link:
         self._session = session
         self.client: Client | None = None
         self.identity: Identity | None = None
+        # The client opens pages for its user; known before the first connection.
+        self.opens_pages = False
         self.ready = False
         # Why there is no connection, once one was tried.
         self.fault: DoorError | None = None
@@ -238,7 +240,13 @@ class Link:
     def _opening(self, identity: Identity) -> Generator[tuple[str, dict[str, Any]], Any, None]:
         yield from identity.introduce()
         try:
-            yield "mcp.open", self._session
+            try:
+                yield "mcp.open", {**self._session, "opensPages": True} if self.opens_pages else self._session
+            except Refusal as refused:
+                # A daemon from before there were pages to open.
+                if not self.opens_pages or refused.code != "invalid_request":
+                    raise
+                yield "mcp.open", self._session
         except Refusal as refused:
             if refused.code != "not_found":
                 raise

@@ -69,7 +69,7 @@ class BadRequest(Exception):
 class Request:
     """One request, in whichever era it was written."""
 
-    __slots__ = ("client", "method", "modern", "number", "params", "progress_token")
+    __slots__ = ("client", "method", "modern", "number", "opens_pages", "params", "progress_token")
 
     def __init__(self, number: str | int, method: str, params: dict[str, Any]) -> None:
         self.number = number
@@ -80,6 +80,7 @@ class Request:
         self.modern = method != "initialize" and _VERSION_KEY in meta
         client = meta.get(_CLIENT_KEY) if self.modern else params.get("clientInfo")
         self.client: dict[str, Any] = client if isinstance(client, dict) else {}
+        self.opens_pages = method == "initialize" and _opens_pages(params.get("capabilities"))
         token = meta.get("progressToken")
         self.progress_token = token if isinstance(token, str | int) and not isinstance(token, bool) else None
         if self.modern and meta[_VERSION_KEY] not in MODERN_VERSIONS:
@@ -171,6 +172,12 @@ class Request:
         return notification("notifications/progress", params)
 
 
+def _opens_pages(capabilities: Any) -> bool:
+    """Elicitation by URL, of 2025-11-25: `{"elicitation": {"url": {}}}`."""
+    elicitation = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
+    return isinstance(elicitation, dict) and isinstance(elicitation.get("url"), dict)
+
+
 def notification(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
@@ -187,7 +194,7 @@ def read(line: bytes) -> Request | dict[str, Any] | None:
         raise BadRequest(None, INVALID_REQUEST, "one JSON-RPC object per line; batches are not supported")
     method, number, params = message.get("method"), message.get("id"), message.get("params", {})
     if not isinstance(method, str):
-        # An answer to a question we never ask.
+        # An answer to a page that was shown: no answer of a client is the person's.
         return None
     if "id" not in message:
         return message

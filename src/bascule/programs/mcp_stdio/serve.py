@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         fault: DoorError | None
         identity: Identity | None
         standing: Call | None
+        opens_pages: bool
 
         @property
         def handle(self) -> str | None: ...
@@ -183,6 +184,7 @@ class Program:
     def _on_request(self, request: mcp.Request, line: bytes) -> None:
         match request.method:
             case "initialize" | "server/discover":
+                self._way.opens_pages = self._way.opens_pages or request.opens_pages
                 self._open(request.client)
                 self._opening.append((request, self._clock() + OPENING_SECONDS))
                 self._answer_openings()

@@ -7,7 +7,7 @@ may be repeated, under the same call ids: what such a call has done already is a
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +24,7 @@ from bascule.programs.mcp_stdio import mcp, words
 from bascule.programs.mcp_stdio.tools import plain_name
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.news import News
+from bascule.surfaces.mcp.pages import METHOD, Page, Pages
 from bascule.surfaces.mcp.recent import RECENT_URI, read
 from bascule.surfaces.mcp.tools import shown
 from gabp import codec
@@ -56,7 +57,16 @@ class Peer(Protocol):
 class LinkSessions:
     """All of them, and the tasks that their calls run in."""
 
-    def __init__(self, gate: Gate, log: Log, toolsets: Sequence[Toolset], *, facts: Facts | None = None) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        log: Log,
+        toolsets: Sequence[Toolset],
+        *,
+        facts: Facts | None = None,
+        console: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.pages = Pages(gate.desk, console)
         self.gate = gate
         self.log = log
         self.toolsets = toolsets
@@ -139,6 +149,7 @@ class LinkSession:
         self._becoming: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._numbers = count(1)
         self._client_session: str | None = None
+        self._opens_pages = params.opens_pages
         self._subscribed = False
         # Open streams of 2026-07-28, and whether they asked for the resource.
         self._listeners: dict[int | str, tuple[mcp.Request, bool]] = {}
@@ -234,7 +245,8 @@ class LinkSession:
     async def _call_tool(self, me: ToolCall, tool: Tool, asked: McpRequest, request: mcp.Request) -> dict[str, Any]:
         await self._note_client_session(me, request)
         try:
-            result = await me.run(call_tool(me, tool, request.params.get("arguments") or {}))
+            with self._all.pages.shown_with(self._principal, self._show if self._opens_pages else None):
+                result = await me.run(call_tool(me, tool, request.params.get("arguments") or {}))
         except BasculeError as refused:
             return request.tool_failed(words.describe(refused, tool.name))
         if me.handle != asked.named:
@@ -394,6 +406,11 @@ class LinkSession:
                 self._notify(request.updated(RECENT_URI))
         if self._subscribed:
             self._notify(mcp.notification("notifications/resources/updated", {"uri": RECENT_URI}))
+
+    def _show(self, page: Page) -> None:
+        """What the client answers is dropped by the program: it is not the person's word."""
+        number = f"{page.approval_id}-{next(self._numbers)}"
+        self._notify({"jsonrpc": "2.0", "id": number, "method": METHOD, "params": page.params()})
 
     # -- to the program --
 

@@ -90,6 +90,7 @@ class Mount:
         tools: Sequence[Tool],
         trust: str,
         on_left: Callable[[str], None] | None = None,
+        console: Callable[[], str | None] = lambda: None,
         load: Callable[[], Any] = load,
     ) -> None:
         self._gate = gate
@@ -98,6 +99,7 @@ class Mount:
         self._tools = tools
         self._trust = trust
         self._on_left = on_left
+        self._console = console
         self.load = load
         # What the door's task belongs to: there between start and stop.
         self._group: asyncio.TaskGroup | None = None
@@ -162,7 +164,12 @@ class Mount:
         self._loading = begin_loading(self.load)
         surface = await asyncio.shield(self._loading)
         door: Door = surface.open_door(
-            self._gate, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
+            self._gate,
+            self._log,
+            tools=self._tools,
+            trust=self._trust,
+            on_left=self._on_left,
+            console=self._console,
         )
         running = asyncio.Event()
         task = group.create_task(door.run(running.set))

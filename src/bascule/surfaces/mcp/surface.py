@@ -1,5 +1,6 @@
 """The SDK's server with our tools and our resource."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,20 +31,29 @@ from bascule.surfaces.mcp.bus import AgentBus
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.delivery import Delivery, Handover
 from bascule.surfaces.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
+from bascule.surfaces.mcp.pages import MESSAGE, Page, Pages, Show
 from bascule.surfaces.mcp.sessions import DOOR, Session, Sessions
 
 Context = ServerRequestContext[Any, Any]
 
 # JSON-RPC has no number for "the caller left"; LSP's is what the SDK uses as well.
 REQUEST_CANCELLED = -32800
+# How long a client may take to say that it has shown a page; as long as the question waits.
+PAGE_SECONDS = 15 * 60.0
 
 
 def open_door(
-    gate: Gate, log: Log, *, tools: Sequence[Tool], trust: str, on_left: Callable[[str], None] | None = None
+    gate: Gate,
+    log: Log,
+    *,
+    tools: Sequence[Tool],
+    trust: str,
+    on_left: Callable[[str], None] | None = None,
+    console: Callable[[], str | None] = lambda: None,
 ) -> McpDoor:
     sdk_log.listen(log)
     sessions = Sessions(gate, on_left=on_left)
-    surface = Surface(gate, sessions, log, tools=tools, facts=Facts(DOOR, trust))
+    surface = Surface(gate, sessions, log, tools=tools, facts=Facts(DOOR, trust), console=console)
     return McpDoor(surface.server, sessions)
 
 
@@ -56,8 +66,10 @@ class Surface:
         *,
         tools: Sequence[Tool],
         facts: Facts | None = None,
+        console: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._gate = gate
+        self._pages = Pages(gate.desk, console)
         self._sessions = sessions
         self._log = log
         # No deadline of our own: the daemon has its setting for messages that name none.
@@ -106,7 +118,8 @@ class Surface:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name}")
         me = self._caller(context, may_repeat=repeats(tool))
         try:
-            result = await me.run(call_tool(me, tool, params.arguments or {}))
+            with self._pages.shown_with(_principal(context), self._show_with(context)):
+                result = await me.run(call_tool(me, tool, params.arguments or {}))
         except BasculeError as refused:
             return _failed(words.describe(refused, tool.name))
         if result.acknowledge is not None:
@@ -160,6 +173,31 @@ class Surface:
         handler = ListenHandler(bus)
         bus.on_end = handler.close
         return await handler(context, params.model_copy(update={"notifications": honoured}))
+
+    def _show_with(self, context: Context) -> Show | None:
+        """How a page is opened by the client of this call; None where it cannot. The revision of 2026 has no requests
+        from the server, so it has none of these."""
+        able = context.session.client_capabilities
+        if able is None or able.elicitation is None or able.elicitation.url is None:
+            return None
+        if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return None
+
+        def show(page: Page) -> None:
+            if self._sessions.group is not None:
+                self._sessions.group.create_task(self._show(context, page))
+
+        return show
+
+    async def _show(self, context: Context, page: Page) -> None:
+        """Whatever the client answers, or does not: it is not the person's word."""
+        try:
+            async with asyncio.timeout(PAGE_SECONDS):
+                await context.session.elicit_url(MESSAGE, page.url, page.approval_id, context.request_id)
+        except (MCPError, TimeoutError, ValidationError) as error:
+            self._log("page_not_shown", level="debug", error=error)
+        except Exception as error:  # noqa: BLE001 - a client that cannot show it must not end the door for all others
+            log_fault(self._log, error, method="elicitation/create")
 
     # -- around all of them --
 
