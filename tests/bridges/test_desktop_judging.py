@@ -356,3 +356,21 @@ def test_only_what_a_person_saw_must_be_where_it_was(make_desktop):
     desktop.call("click", **CLICK)
     confirmed = [params["confirm"]["resolved"] for _, params in desktop.asked("desktop.click")]
     assert [each.get("unmoved", True) for each in confirmed] == [True, False]
+
+
+# -- our own console --
+
+
+def test_a_browser_is_not_offered_for_minutes_while_the_console_is_open_in_one(desktop):
+    """The controls: without the console, and in another app, it is."""
+    desktop.screen.windows.append(FakeWindow("chromium", 400, 4, "News - Chromium"))
+    browser = {**CLICK, "route": {"app": {"bundleId": "chromium"}}}
+    desktop.approved("observe", route=browser["route"])
+    desktop.approved("observe", route=EDITOR)
+    judging = desktop.house.desktop._judging
+    judging._console_is_open = lambda: True
+    assert "offers" not in desktop.asks("click", **browser)
+    assert desktop.asks("click", **CLICK)["offers"]
+    judging._console_is_open = lambda: False
+    desktop.house.advance(901)
+    assert desktop.asks("click", **browser)["offers"]

@@ -306,6 +306,35 @@ def test_password_managers_and_ourselves_are_kept_out(name):
     assert not is_kept_out(window(1, 1, "org.gnome.Calculator"), KEEP_OUT)
 
 
+CONSOLE_TITLES = [
+    "Approvals · Bascule",
+    "(3) Approvals · Bascule - Chromium",
+    "Ledger · Bascule \u2014 Mozilla Firefox",
+]
+OTHER_TITLES = ["Bascule", "About · Bascule in the press - Chromium", "Approvals Bascule - Chromium", "· Bascule docs"]
+
+
+@pytest.mark.parametrize("title", CONSOLE_TITLES)
+def test_a_tab_of_our_console_is_kept_out_and_the_browser_is_not(title):
+    console, other = window(1, 7, "chromium", title, active=True), window(2, 7, "chromium", "News - Chromium")
+    assert is_kept_out(console, KEEP_OUT)
+    with pytest.raises(DesktopError, match="Bascule's console is never seen into"):
+        resolve([other, console], None)
+    # By its pattern it is not even found: whether one matches would tell the title.
+    with pytest.raises(DesktopError, match="no window's title matches"):
+        resolve([other, console], Route(window=RouteWindow(title_pattern="Bascule")))
+    named = Route(window=RouteWindow(title_pattern="News"))
+    found = resolve([other, console], named)
+    assert found.window is other
+    assert console not in found.windows, "what is searched and shown of a program is without it"
+
+
+@pytest.mark.parametrize("title", OTHER_TITLES)
+def test_other_titles_are_not_the_consoles(title):
+    assert not is_kept_out(window(1, 7, "chromium", title), KEEP_OUT)
+    assert resolve([window(1, 7, "chromium", title, active=True)], None)
+
+
 def test_what_acts_takes_a_confirmation_and_nothing_else_does():
     for row in METHODS.values():
         assert row.confirmed == ("confirm" in row.wire_type().__struct_fields__)

@@ -12,6 +12,7 @@ import msgspec
 
 from bascule.desktop import previews
 from bascule.desktop.apps import App, Apps, Doing, Seen
+from bascule.desktop.browsers import is_browser
 from bascule.desktop.chords import reach_beyond
 from bascule.desktop.errors import DesktopError
 from bascule.desktop.extensions import ResolveResult, WindowInfo
@@ -71,9 +72,10 @@ Again = Callable[[], Awaitable[Resolution]]
 
 
 class Judging:
-    def __init__(self, gate: Gate, apps: Apps) -> None:
+    def __init__(self, gate: Gate, apps: Apps, console_is_open: Callable[[], bool] = lambda: False) -> None:
         self._gate = gate
         self._apps = apps
+        self._console_is_open = console_is_open
 
     def about_window(
         self, call: Call, found: ResolveResult, *, illustrate: Again | None = None, renew: Again | None = None
@@ -173,7 +175,7 @@ class Judging:
             bound=bound,
             resolved=target,
             subject=about.app[:MAX_APP_CHARS],
-            offers=_offers(call.principal, _ROWS[call.method], about),
+            offers=self._offers(call, about),
             picture=picture,
             illustrate=illustrate,
             renew=renew,
@@ -185,6 +187,13 @@ class Judging:
             return msgspec.structs.replace(resolution, summary=summary, preview=preview, describe=None)
 
         return msgspec.structs.replace(resolution, describe=describe)
+
+    def _offers(self, call: Call, about: DesktopFacts) -> tuple[Rule, ...]:
+        acts = doing_of(call.method) == "act"
+        if acts and self._console_is_open() and is_browser(about.app, about.program):
+            # The person consents in a tab of a browser: nothing acts there for minutes unasked.
+            return ()
+        return _offers(call.principal, _ROWS[call.method], about)
 
 
 def _notes(about: DesktopFacts) -> tuple[str, ...]:

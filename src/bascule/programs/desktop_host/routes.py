@@ -28,6 +28,9 @@ KEEP_OUT: Final = (
     "*xscreensaver*",
     "bascule*",
 )
+# How the console's pages end their titles, with what a browser puts behind: "(3) Approvals · Bascule - Chromium". The
+# program is the browser's, so the title is all there is to know it by.
+_CONSOLE_TITLE: Final = re.compile(r" \u00b7 Bascule(?:$| [-\u2013\u2014] )")
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -43,8 +46,15 @@ class Routed(msgspec.Struct, frozen=True):
         return (self.window,) if self.exact else tuple(each for each in self.windows if not each.popup)
 
 
+def is_console(window: Window) -> bool:
+    """A tab of Bascule's own console is in front, in whichever browser."""
+    return _CONSOLE_TITLE.search(window.title) is not None
+
+
 def is_kept_out(window: Window, keep_out: Sequence[str]) -> bool:
-    return any(fnmatchcase(name.lower(), pattern) for name in window.names for pattern in keep_out)
+    return is_console(window) or any(
+        fnmatchcase(name.lower(), pattern) for name in window.names for pattern in keep_out
+    )
 
 
 def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[str] = KEEP_OUT) -> Routed:
@@ -67,10 +77,12 @@ def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[s
         meant = _windows_meant(meant, route, keep_out)
     window = meant[0]
     if is_kept_out(window, keep_out):
-        raise DesktopError(
-            Code.APP_FORBIDDEN, f"{window.bundle_id} is never seen into nor acted in", bundleId=window.bundle_id
-        )
-    others = [each for each in usual if each.pid == window.pid and each is not window]
+        what = "Bascule's console" if is_console(window) else window.bundle_id
+        raise DesktopError(Code.APP_FORBIDDEN, f"{what} is never seen into nor acted in", bundleId=window.bundle_id)
+    # Of a browser one window may be kept out and the others not.
+    others = [
+        each for each in usual if each.pid == window.pid and each is not window and not is_kept_out(each, keep_out)
+    ]
     popups = [each for each in windows if each.popup and each.pid == window.pid]
     exact = route is not None and route.window is not None
     return Routed(window, (window, *others, *popups), exact)
