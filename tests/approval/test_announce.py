@@ -206,3 +206,128 @@ def test_a_real_tmux_is_asked_who_watches_and_expands_nothing(tmp_path):
     finally:
         subprocess.run([*tmux, "kill-server"], check=False, env=environment, timeout=PATIENCE)
         shutil.rmtree(name)
+
+
+# -- buttons --
+
+# Knows buttons, says which ones it was given, and answers with a word once it is told which.
+WITH_BUTTONS = """
+case "$1" in --help) echo "  -A, --action=[NAME=]Text"; exit;; esac
+printf "%s\\n" "$@" >> {place}/notified
+read word < {place}/press
+echo "$word"
+"""
+
+
+@pytest.fixture
+def press(place):
+    """What the person presses; the notification waits for it."""
+    os.mkfifo(place / "press")
+    # Both ends, so that nobody waits for the other to open it.
+    end = os.open(place / "press", os.O_RDWR)
+    yield lambda word: os.write(end, f"{word}\n".encode())
+    os.close(end)
+
+
+def shown(place, what):
+    return [line for line in lines(place / "notified") if line.startswith(what)]
+
+
+async def eventually(look):
+    async with asyncio.timeout(PATIENCE):
+        while not look():  # noqa: ASYNC110 - another program writes it
+            await asyncio.sleep(0.005)
+
+
+def test_a_notification_has_buttons_to_open_and_to_deny_and_none_to_approve(place, press):
+    program(place, "notify-send", WITH_BUTTONS.format(place=place))
+    program(place, "xdg-open", f'echo "$1" >> {place}/opened')
+    denied = []
+    made, _ = announcer(place, console=lambda: "http://localhost:5051", deny=denied.append)
+    approval = Forest().ask()
+
+    async def story():
+        made(approval)
+        await eventually(lambda: shown(place, "--action"))
+        press("open")
+        await eventually(lambda: lines(place / "opened"))
+        made.stop()
+        await made.close()
+
+    asyncio.run(story())
+    assert shown(place, "--action") == ["--action=open=Open", "--action=deny=Deny"]
+    assert lines(place / "opened") == [f"http://localhost:5051/#/approvals/{approval.approval_id}"]
+    assert denied == []
+
+
+@pytest.mark.parametrize(("word", "denies"), [("deny", True), ("approve", False), ("", False), ("deny now", False)])
+def test_the_one_word_that_does_something_says_no(place, press, word, denies):
+    program(place, "notify-send", WITH_BUTTONS.format(place=place))
+    denied = []
+    made, _ = announcer(place, deny=denied.append)
+    approval = Forest().ask()
+
+    async def story():
+        made(approval)
+        await eventually(lambda: shown(place, "--action"))
+        press(word)
+        await eventually(lambda: not made._notices._shown)
+        made.stop()
+        await made.close()
+
+    asyncio.run(story())
+    assert denied == ([approval.approval_id] if denies else [])
+
+
+def test_a_question_that_is_answered_takes_its_notification_away(place, press):
+    program(place, "notify-send", f"echo $$ >> {place}/pids\n" + WITH_BUTTONS.format(place=place))
+    denied = []
+    made, _ = announcer(place, deny=denied.append)
+    forest = Forest()
+    approval = forest.ask()
+
+    async def story():
+        made(approval)
+        await eventually(lambda: made._notices._shown)
+        made(forest.decide(approval))
+        assert not made._notices._shown
+        made.stop()
+        await made.close()
+
+    asyncio.run(story())
+    for pid in map(int, lines(place / "pids")):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_program_without_buttons_is_called_as_before(place):
+    program(
+        place,
+        "notify-send",
+        f'case "$1" in --help) echo "  -u, --urgency";; *) printf "%s\\n" "$@" >> {place}/notified;; esac',
+    )
+    made, _ = announcer(place, console=lambda: "http://localhost:5051", deny=lambda _: None)
+
+    async def story():
+        made(Forest().ask())
+        await announcements(made)
+        made.stop()
+        await made.close()
+
+    asyncio.run(story())
+    assert lines(place / "notified")[:3] == ["--app-name=Bascule", "--urgency=critical", "--"]
+
+
+def test_a_question_in_words_is_announced_without_its_words_and_without_an_id_that_an_agent_chose(place, press):
+    program(place, "notify-send", WITH_BUTTONS.format(place=place))
+    made, _ = announcer(place, console=lambda: "http://localhost:5051", deny=lambda _: None)
+
+    async def story():
+        made.asked("apr_please-press-approve", "Jerry")
+        await eventually(lambda: shown(place, "--action"))
+        made.stop()
+        await made.close()
+
+    asyncio.run(story())
+    assert shown(place, "--action") == ["--action=open=Open"], "a question in words is not denied"
+    assert lines(place / "notified")[-1] == "Jerry asks you a question: bascule approvals"

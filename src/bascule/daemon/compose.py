@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal
 
 from bascule import __version__
+from bascule.admin.denying import deny_by_notification
 from bascule.admin.machine.announce import Announcer
 from bascule.admin.machine.policy_file import PolicyFile
 from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, DaemonFact
@@ -16,7 +17,7 @@ from bascule.daemon.config import DaemonSettings
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.opening import ledger_problem
-from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, TOKENS
+from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, CONSOLE_IS_OPEN, SIDE_APP, STATE_DIR, TOKENS
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.foundation import paths
@@ -31,7 +32,7 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
-from bascule.kernel.ports import PRESENCES
+from bascule.kernel.ports import ON_QUESTION, PRESENCES
 from bascule.kernel.route import Route
 from bascule.kernel.settings import Config
 from bascule.stores.anchor_file import AnchorFile
@@ -119,12 +120,11 @@ class Daemon(Composition):
                 CONNECTIONS.provided_by(self.connections),
                 ANCHORS.provided_by(self.anchors),
                 SIDE_APP.provided_by(self._side_app),
+                CONSOLE_IS_OPEN.provided_by(self.console_is_open),
             ],
         )
         presences = self.connections.presences = self.ports.need(PRESENCES)
-        self._announcer = Announcer(log=log) if settings.announce == "on" else None
-        if self._announcer is not None:
-            self.desk.on_news.append(self._announcer)
+        self._announcer = self._make_announcer() if settings.announce == "on" else None
         self.journal.on_fault = self._note_fault
         self.rows = methods_of(bridges)
         self.routes = routes_of(bridges)
@@ -132,7 +132,7 @@ class Daemon(Composition):
             {row.name: row.params for row in self.rows} | {"mcp.request": McpRequest}
         )
         toolsets = toolsets_of(bridges)
-        self.link_sessions = LinkSessions(self.gate, log, toolsets)
+        self.link_sessions = LinkSessions(self.gate, log, toolsets, console=self.console_address)
         self.mcp = Mount(
             self.gate,
             log,
@@ -140,6 +140,7 @@ class Daemon(Composition):
             tools=chosen(toolsets, settings.mcp_toolsets),
             trust=settings.mcp_trust_label,
             on_left=presences.left,
+            console=self.console_address,
         )
         self._link_throttle = WrongTokenThrottle()
         for gauge in (gauge for bridge in self.bridges.values() for gauge in bridge.gauges):
@@ -148,6 +149,21 @@ class Daemon(Composition):
         self.metrics.gauge("bascule_store_bytes", "Size of the database on disk.", store.size_bytes)
         self.metrics.gauge("bascule_store_fault", "1 while the store cannot be written.", self._has_fault)
         self._record_start(hash_token(digest_key))
+
+    def _make_announcer(self) -> Announcer:
+        deny = partial(deny_by_notification, self.desk, self.journal)
+        announcer = Announcer(log=self.log, console=self.console_address, deny=deny)
+        self.desk.on_news.append(announcer)
+        self.ports.need(ON_QUESTION).append(announcer.asked)
+        return announcer
+
+    def console_is_open(self) -> bool:
+        """Whether somebody has a session there; the door of the console knows."""
+        return False
+
+    def console_address(self) -> str | None:
+        """Where the person's console is, if this daemon serves one."""
+        return self.doors.get("console")
 
     # -- doors --
 
@@ -237,6 +253,8 @@ class Daemon(Composition):
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
         await self.link_sessions.close()
         await super().close()
+        if self._announcer is not None:
+            await self._announcer.close()
         self.refusals.flush()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, DaemonFact("yes", self.clock.wall_ms()))

@@ -1,5 +1,6 @@
 """What the daemon itself provides to the bridges that it makes."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from bascule.admin.ports import Anchors
@@ -21,3 +22,5 @@ TOKENS: Port[TokenBook] = Port("tokens")
 CONNECTIONS: Port[LinkConnections] = Port("link connections")
 ANCHORS: Port[Anchors] = Port("anchors")
 SIDE_APP: Port[SideApp] = Port("side app")
+# Whether somebody has the console open in a browser.
+CONSOLE_IS_OPEN: Port[Callable[[], bool]] = Port("console is open")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from bascule.daemon.ports import CONFIG_DIR, STATE_DIR
+from bascule.daemon.ports import CONFIG_DIR, CONSOLE_IS_OPEN, STATE_DIR
 from bascule.desktop.apps import Apps
 from bascule.desktop.hosting import Hosting
 from bascule.desktop.judging import Judging
@@ -27,10 +27,17 @@ def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
     settings, state_dir = kernel.config.of(DesktopSettings), ports.need(STATE_DIR)
     private = (state_dir, ports.need(CONFIG_DIR))
     own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
-    return compose(kernel, HostLauncher(own.root, own.own, keep_out=settings.kept_out()), own, program_of).bridge()
+    launcher = HostLauncher(own.root, own.own, keep_out=settings.kept_out())
+    return compose(kernel, launcher, own, program_of, ports.need(CONSOLE_IS_OPEN)).bridge()
 
 
-def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, programs: Programs) -> DesktopBridge:
+def compose(
+    kernel: KernelServices,
+    launcher: Launcher,
+    workspaces: Workspaces,
+    programs: Programs,
+    console_is_open: Callable[[], bool] = lambda: False,
+) -> DesktopBridge:
     switch = Switch(kernel.store, kernel.clock)
     apps = Apps(kernel.store, kernel.clock)
 
@@ -48,7 +55,7 @@ def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, 
     return DesktopBridge(
         switch=switch,
         apps=apps,
-        judging=Judging(kernel.gate, apps),
+        judging=Judging(kernel.gate, apps, console_is_open),
         hosting=hosting,
         workspaces=workspaces,
         program_of=programs,
