@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from workspace_scene import JERRY, Scene, make_machine
 
+from bascule.broker.inbox import MAX_STALE, Inbox
 from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import TicketStatus
 from bascule.broker.records import AgentRecord, Message, Ticket
@@ -211,3 +212,42 @@ def test_the_watch_names_the_same_senders_when_there_are_many():
             house.call("agent:Jerry", "inbox.take", {"agentId": "Jerry", "max": most})
         seen = house.call("agent:Jerry", "inbox.watch", {"agentId": "Jerry", "waitMs": 0})
         assert seen["from"] == [f"agent-{number}" for number in range(1, 11)]
+
+
+# -- an inbox --
+
+
+def inbox_of(count):
+    inbox = Inbox("Jerry")
+    for number in range(1, count + 1):
+        inbox.add(f"t{number}", number, 1, "agent:Tom")
+    return inbox
+
+
+def test_a_watch_costs_the_same_behind_10_000_messages_that_are_out_as_behind_10():
+    costs = []
+    for out in (10_000, 10):
+        inbox = inbox_of(out + 10)
+        assert len(inbox.take(out, 1e9, None)) == out
+        assert list(inbox.senders()) == ["agent:Tom"]
+        costs.append(steps(lambda inbox=inbox: list(inbox.senders())))
+    assert costs[0] <= MOST * costs[1]
+
+
+def test_an_inbox_that_nobody_watches_keeps_few_entries_of_what_is_gone():
+    inbox = inbox_of(10)
+    for number in range(11, 10_000):
+        inbox.add(f"t{number}", number, 1, "agent:Tom")
+        (taken,) = inbox.take(1, 1e9, None)
+        if number % 3:
+            inbox.discard(taken, 1)
+        else:
+            inbox.put_back(taken)
+            inbox.discard(f"t{number}", 1)
+    assert len(inbox) == 10
+    assert len(inbox._of_sender["agent:Tom"]) <= 2 * 10 + MAX_STALE
+    assert inbox._oldest_of("agent:Tom") == min(inbox._numbers.values())
+    for ticket_id in list(inbox.ids):
+        inbox.discard(ticket_id, 1)
+    assert list(inbox.senders()) == []
+    assert inbox._of_sender == {}
