@@ -19,7 +19,12 @@ from bascule.workspace.records import RunRecord
 MOST = 1.2
 ROOM = 10**9
 LIMITS = BrokerLimits(
-    max_open_tickets=ROOM, max_inbox_messages=ROOM, max_kept_messages=ROOM, max_kept_bytes=ROOM, max_agents=ROOM
+    max_open_tickets=ROOM,
+    max_inbox_messages=ROOM,
+    max_inbox_messages_per_sender=ROOM,
+    max_kept_messages=ROOM,
+    max_kept_bytes=ROOM,
+    max_agents=ROOM,
 )
 
 
@@ -27,6 +32,10 @@ def steps(act):
     """How many the third time: the first ones fill caches, drop what is stale and ring."""
     for _ in range(2):
         act()
+    return steps_of_one(act)
+
+
+def steps_of_one(act):
     counted = 0
 
     def look(frame, event, _):
@@ -111,6 +120,36 @@ def test_a_list_costs_the_same_with_100_000_tickets_as_with_10(few_and_many, met
         # The same answer costs the same.
         assert len(answers[0]) == len(answers[1])
     assert steps(lambda: many.call(by, method, params)) <= MOST * steps(lambda: few.call(by, method, params))
+
+
+def test_every_call_of_an_ask_costs_the_same_with_10_000_tickets_as_with_10():
+    costs = []
+    for count in (10_000, 10):
+        with with_tickets(count) as house:
+            # The first ones fill caches.
+            for _ in range(3):
+                spent = steps_of_an_ask(house)
+            costs.append(spent)
+    assert {name: many for name, many in costs[0].items() if many > MOST * costs[1][name]} == {}
+
+
+def steps_of_an_ask(house):
+    spent = {}
+
+    def call(by, method, **params):
+        answers = []
+        spent[method] = steps_of_one(lambda: answers.append(house.call(by, method, params)))
+        return answers[0]
+
+    call("agent:Tom", "messages.send", agentId="Jerry", payload="x")
+    (message,) = call("agent:Jerry", "inbox.take", agentId="Jerry", waitMs=0)["messages"]
+    ticket = message["ticketId"]
+    call("agent:Jerry", "inbox.ack", agentId="Jerry", ticketIds=[ticket])
+    call("agent:Jerry", "replies.post", ticketId=ticket, payload="y")
+    call(f"agent:{message['from']}", "replies.wait", ticketId=ticket)
+    call(f"agent:{message['from']}", "tickets.show", ticketId=ticket)
+    call("agent:Jerry", "agents.heartbeat", agentId="Jerry")
+    return spent
 
 
 def test_the_watch_names_senders_in_the_order_of_their_oldest_message(few_and_many):
