@@ -30,8 +30,8 @@ ELSEWHERE = "Full"
 CALLS = 1_000
 QUICK_CALLS = 100
 _AT_ONCE = 250
-# Times the usual rounds, of which the fastest counts: the calls of one kind take 10 to 40 ms, and whatever else runs on the
-# machine adds to them. Medians of five gave another call as the one that grows in every run.
+# Times the usual rounds, of which the fastest counts: the calls of one kind take 10 to 40 ms, and whatever else runs on
+# the machine adds to them. Medians of five named another call as the one that grows in every run.
 _MORE_ROUNDS = 3
 WAITERS = 10_000
 HTTP_WAITERS = 2_000
@@ -143,8 +143,8 @@ def scale_tickets(settings: Settings) -> Section:
     result = table("scale-tickets", "CPU of one call with many open tickets", "open", runs)
     result.notes.append(
         f"CPU time of the daemon per call over the link, {calls} calls in a row, durability `memory`; the fastest of "
-        f"{_MORE_ROUNDS * settings.rounds} rounds. Half of the tickets wait in the inbox that the calls are about, half "
-        "in another one."
+        f"{_MORE_ROUNDS * settings.rounds} rounds. Half of the tickets wait in the inbox that the calls are about, "
+        "half in another one."
     )
     return result
 
