@@ -258,7 +258,6 @@ def test_the_watch_names_the_same_senders_when_there_are_many():
         assert seen["from"] == [f"agent-{number}" for number in range(1, 11)]
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("more", [{}, {"principal": JERRY}, {"status": "completed"}])
 def test_a_page_of_runs_from_the_middle_costs_the_same_after_1_000_runs_as_after_10(short_and_long_history, more):
     costs = []
@@ -292,7 +291,8 @@ def test_a_search_that_finds_nothing_ends_at_its_bound():
         # A merge of several lists looks at the next of each.
         for seen, bound in zip(looked_at, (100, 1_000), strict=True):
             assert bound <= seen <= bound + len(TicketStatus)
-=======
+
+
 # -- an inbox --
 
 
@@ -330,4 +330,3 @@ def test_an_inbox_that_nobody_watches_keeps_few_entries_of_what_is_gone():
         inbox.discard(ticket_id, 1)
     assert list(inbox.senders()) == []
     assert inbox._of_sender == {}
->>>>>>> c-audit

@@ -50,32 +50,6 @@ def _complain(message: str, hint: str | None, code: int) -> int:
     return code
 
 
-<<<<<<< HEAD
-# In the order of --help. One command needs one module, and importing all of them takes longer than most answers.
-HOMES = {
-    "cli.life": ("up", "status", "logs", "down"),
-    "cli.setup.command": ("setup",),
-    "cli.demo": ("demo",),
-    "cli.doctor": ("doctor",),
-    "workspace.cli.work": ("run", "exec"),
-    "workspace.cli.spaces": ("spaces", "runs", "processes"),
-    "game.cli.command": ("games",),
-    "desktop.cli.command": ("desktop",),
-    "desktop.cli.host": ("desktop-host",),
-    "broker.cli.agents": ("agents",),
-    "cli.tmux": ("tmux",),
-    "cli.stop": ("stop", "resume"),
-    "cli.top": ("top",),
-    "broker.cli.watch": ("watch",),
-    "cli.approvals": ("approvals",),
-    "cli.console": ("console",),
-    "cli.policy": ("policy",),
-    "cli.ledger": ("ledger",),
-    "cli.person": ("person",),
-    "cli.backup": ("backup", "restore"),
-    "cli.clean": ("gc", "purge"),
-    "cli.service": ("service",),
-=======
 # The daemon's own commands, by the module that has them; those of the bridges stand between the two. This is the order
 # of --help. One command needs one module, and importing all of them takes longer than most answers.
 FIRST = {
@@ -83,14 +57,15 @@ FIRST = {
     "bascule.cli.setup.command": ("setup",),
     "bascule.cli.demo": ("demo",),
     "bascule.cli.doctor": ("doctor",),
->>>>>>> c-audit
 }
 LAST = {
     # A program that the daemon starts: it loads no bridge but its own, so the list must not be needed for it.
     "bascule.desktop.cli.host": ("desktop-host",),
     "bascule.cli.tmux": ("tmux",),
+    "bascule.cli.stop": ("stop", "resume"),
     "bascule.cli.top": ("top",),
     "bascule.cli.approvals": ("approvals",),
+    "bascule.cli.console": ("console",),
     "bascule.cli.policy": ("policy",),
     "bascule.cli.ledger": ("ledger",),
     "bascule.cli.person": ("person",),
