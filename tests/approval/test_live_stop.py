@@ -51,7 +51,7 @@ def test_a_grant_that_waits_has_no_effect_until_the_person_resumes(grove):
 
 
 def test_a_caller_that_waits_for_an_answer_is_answered_at_once(grove):
-    with grove.live(approval_hold_ms=60_000) as daemon, LinkWire(daemon.link_socket) as link:
+    with grove.live(approval_hold_ms=45_000) as daemon, LinkWire(daemon.link_socket) as link:
         owner = person(daemon, new=True)
         jerry = Caller(daemon).register("Jerry")
         link.hello(jerry.token)

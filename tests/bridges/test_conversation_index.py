@@ -40,10 +40,10 @@ def check(table, index):
     wanted = sorted(by_talk.items(), key=lambda item: -item[1][-1].number)
     found = list(index.newest_first())
     assert [name for name, _ in found] == [name for name, _ in wanted]
-    for (_, talk), (_, rows) in zip(found, wanted, strict=True):
-        assert list(talk.members) == [row.ticket_id for row in rows]
+    for (name, talk), (_, rows) in zip(found, wanted, strict=True):
+        assert list(index.tickets[name]) == [row.ticket_id for row in rows]
         assert talk.open == sum(row.is_open for row in rows)
-        sides = Counter(name for row in rows for name in (sender_name(Principal(row.sender)), row.target))
+        sides = Counter(side for row in rows for side in (sender_name(Principal(row.sender)), row.target))
         assert talk.names == sides
         assert talk.newest == rows[-1].number
     for number in range(14):
@@ -54,8 +54,9 @@ def check(table, index):
 @settings(max_examples=80, deadline=None)
 @given(st.lists(acts, max_size=50))
 def test_the_index_follows_the_table_forwards_and_backwards(history):
-    index = ConversationIndex()
-    table = Table("tickets", Ticket, index.changed)
+    table = Table("tickets", Ticket)
+    index = ConversationIndex(table.rows)
+    table.on_change = index.changed
     tx = Transaction()
     for number, ticket, end, looked_at in history:
         key = f"t{number}"
@@ -84,13 +85,15 @@ def test_an_index_that_is_filled_at_start_is_the_one_that_was_kept(loaded):
         (f"t{number}", replace(each, ticket_id=f"t{number}", number=number)) for number, each in enumerate(loaded, 1)
     ]
     table.rows.update(numbered)
-    index = ConversationIndex()
+    index = ConversationIndex(table.rows)
     index.fill(numbered)
     check(table, index)
 
 
 def test_a_long_conversation_leaves_few_stale_entries():
-    index = ConversationIndex()
+    table = Table("tickets", Ticket)
+    index = ConversationIndex(table.rows)
+    table.on_change = index.changed
     row = Ticket(
         ticket_id="t",
         number=0,
@@ -106,10 +109,11 @@ def test_a_long_conversation_leaves_few_stale_entries():
         conversation_id="long",
     )
     for number in range(1, 10_001):
-        index.changed(f"t{number}", None, replace(row, number=number))
+        table.apply(f"t{number}", replace(row, number=number))
     assert len(index._order) <= 2 + MAX_STALE
     for number in range(1, 10_001):
-        index.changed(f"t{number}", replace(row, number=number), None)
+        table.apply(f"t{number}", None)
     assert not index._by_id
+    assert not index.tickets
     assert not index._ids
     assert list(index.newest_first()) == []

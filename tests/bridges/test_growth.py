@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from workspace_scene import JERRY, Scene, make_machine
 
+from bascule.broker.inbox import MAX_STALE, Inbox
 from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import TicketStatus
 from bascule.broker.records import AgentRecord, Message, Ticket
@@ -18,7 +19,12 @@ from bascule.workspace.records import RunRecord
 MOST = 1.2
 ROOM = 10**9
 LIMITS = BrokerLimits(
-    max_open_tickets=ROOM, max_inbox_messages=ROOM, max_kept_messages=ROOM, max_kept_bytes=ROOM, max_agents=ROOM
+    max_open_tickets=ROOM,
+    max_inbox_messages=ROOM,
+    max_inbox_messages_per_sender=ROOM,
+    max_kept_messages=ROOM,
+    max_kept_bytes=ROOM,
+    max_agents=ROOM,
 )
 
 
@@ -26,6 +32,10 @@ def steps(act):
     """How many the third time: the first ones fill caches, drop what is stale and ring."""
     for _ in range(2):
         act()
+    return steps_of_one(act)
+
+
+def steps_of_one(act):
     counted = 0
 
     def look(frame, event, _):
@@ -115,6 +125,36 @@ def test_a_list_costs_the_same_with_100_000_tickets_as_with_10(few_and_many, met
         # The same answer costs the same.
         assert len(answers[0]) == len(answers[1])
     assert steps(lambda: many.call(by, method, params)) <= MOST * steps(lambda: few.call(by, method, params))
+
+
+def test_every_call_of_an_ask_costs_the_same_with_10_000_tickets_as_with_10():
+    costs = []
+    for count in (10_000, 10):
+        with with_tickets(count) as house:
+            # The first ones fill caches.
+            for _ in range(3):
+                spent = steps_of_an_ask(house)
+            costs.append(spent)
+    assert {name: many for name, many in costs[0].items() if many > MOST * costs[1][name]} == {}
+
+
+def steps_of_an_ask(house):
+    spent = {}
+
+    def call(by, method, **params):
+        answers = []
+        spent[method] = steps_of_one(lambda: answers.append(house.call(by, method, params)))
+        return answers[0]
+
+    call("agent:Tom", "messages.send", agentId="Jerry", payload="x")
+    (message,) = call("agent:Jerry", "inbox.take", agentId="Jerry", waitMs=0)["messages"]
+    ticket = message["ticketId"]
+    call("agent:Jerry", "inbox.ack", agentId="Jerry", ticketIds=[ticket])
+    call("agent:Jerry", "replies.post", ticketId=ticket, payload="y")
+    call(f"agent:{message['from']}", "replies.wait", ticketId=ticket)
+    call(f"agent:{message['from']}", "tickets.show", ticketId=ticket)
+    call("agent:Jerry", "agents.heartbeat", agentId="Jerry")
+    return spent
 
 
 def test_the_watch_names_senders_in_the_order_of_their_oldest_message(few_and_many):
@@ -248,4 +288,45 @@ def test_a_search_that_finds_nothing_ends_at_its_bound():
             before = house.broker.state.index.looked_at
             assert house.call("person", "tickets.list", params) == []
             looked_at.append(house.broker.state.index.looked_at - before)
-        assert looked_at == [100, 1_000]
+        # A merge of several lists looks at the next of each.
+        for seen, bound in zip(looked_at, (100, 1_000), strict=True):
+            assert bound <= seen <= bound + len(TicketStatus)
+
+
+# -- an inbox --
+
+
+def inbox_of(count):
+    inbox = Inbox("Jerry")
+    for number in range(1, count + 1):
+        inbox.add(f"t{number}", number, 1, "agent:Tom")
+    return inbox
+
+
+def test_a_watch_costs_the_same_behind_10_000_messages_that_are_out_as_behind_10():
+    costs = []
+    for out in (10_000, 10):
+        inbox = inbox_of(out + 10)
+        assert len(inbox.take(out, 1e9, None)) == out
+        assert list(inbox.senders()) == ["agent:Tom"]
+        costs.append(steps(lambda inbox=inbox: list(inbox.senders())))
+    assert costs[0] <= MOST * costs[1]
+
+
+def test_an_inbox_that_nobody_watches_keeps_few_entries_of_what_is_gone():
+    inbox = inbox_of(10)
+    for number in range(11, 10_000):
+        inbox.add(f"t{number}", number, 1, "agent:Tom")
+        (taken,) = inbox.take(1, 1e9, None)
+        if number % 3:
+            inbox.discard(taken, 1)
+        else:
+            inbox.put_back(taken)
+            inbox.discard(f"t{number}", 1)
+    assert len(inbox) == 10
+    assert len(inbox._of_sender["agent:Tom"]) <= 2 * 10 + MAX_STALE
+    assert inbox._oldest_of("agent:Tom") == min(inbox._numbers.values())
+    for ticket_id in list(inbox.ids):
+        inbox.discard(ticket_id, 1)
+    assert list(inbox.senders()) == []
+    assert inbox._of_sender == {}

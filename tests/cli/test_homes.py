@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bascule.cli.main import HOMES, build_parser
+from bascule.cli.main import build_parser, homes
 
 
 def commands_of(parser):
@@ -14,16 +14,17 @@ def commands_of(parser):
     return set(commands.choices) - {"mcp"}
 
 
-def test_the_table_names_every_command_once():
-    named = [name for names in HOMES.values() for name in names]
+def test_every_command_is_declared_once():
+    named = [name for names in homes().values() for name in names]
     assert len(named) == len(set(named))
     assert commands_of(build_parser()) == set(named)
 
 
-@pytest.mark.parametrize("home", HOMES)
-def test_a_module_has_the_commands_that_the_table_says(home):
-    for name in HOMES[home]:
-        assert commands_of(build_parser(name)) == set(HOMES[home])
+@pytest.mark.parametrize("module", homes())
+def test_a_module_has_the_commands_that_are_declared_for_it(module):
+    for name in homes()[module]:
+        assert homes(name) == {module: homes()[module]}
+        assert commands_of(build_parser(name)) == set(homes()[module])
 
 
 def test_an_unknown_command_is_told_all_that_there_are():
@@ -67,3 +68,11 @@ def test_a_daemon_named_before_the_verb_is_the_one_that_is_asked(words):
     assert build_parser(noun).parse_args([noun, "--state-dir", "/elsewhere", *rest]).state_dir == "/elsewhere"
     assert build_parser(noun).parse_args([noun, *rest, "--state-dir", "/elsewhere"]).state_dir == "/elsewhere"
     assert build_parser(noun).parse_args([noun, *rest]).state_dir is None
+
+
+@pytest.mark.parametrize(("name", "needed"), [("doctor", "msgspec"), ("desktop-host", "bascule.broker")])
+def test_the_doctor_and_the_desktop_host_need_no_list_of_bridges(name, needed):
+    """The first says which package is missing, the second is started by the daemon and is about one bridge."""
+    code = f"import sys; from bascule.cli.main import build_parser; build_parser({name!r}); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not {"bascule.bridge_list", needed} & set(done.stdout.split())

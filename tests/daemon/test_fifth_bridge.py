@@ -129,6 +129,18 @@ def test_the_setting_of_a_fifth_bridge_is_read_and_its_check_is_a_line_of_the_do
             assert daemon.wait(PATIENCE) == 0
 
 
+def test_the_command_of_a_fifth_bridge_calls_its_method_and_is_in_the_help(live, state, tmp_path):
+    live()
+    for count in (1, 2):
+        done = edited("marks", "oak", "--state-dir", state, config_dir=tmp_path)
+        assert (done.stdout, done.returncode) == (f"oak: {count}\n", 0), done.stderr
+    refused = edited("marks", "secret", "--state-dir", state, config_dir=tmp_path)
+    assert "a secret mark is not a mark" in refused.stderr
+    assert refused.returncode == 4
+    assert "make a mark" in edited("--help", config_dir=tmp_path).stdout
+    assert "invalid choice: 'marks'" in run_command("marks", "oak", "--state-dir", state).stderr
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

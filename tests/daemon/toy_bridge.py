@@ -1,6 +1,6 @@
-"""A fifth bridge, whole: a method with a route, a toolset, a rule, a table, a setting, and a port of the broker.
+"""A fifth bridge, whole: a method with a route, a command, a toolset, a rule, a table, a setting, a port of the broker.
 
-What it adds to `bascule doctor` is in `toy_checks`: a check belongs to the command, and no daemon imports that.
+What it adds to `bascule` and to `bascule doctor` is in `toy_commands` and `toy_checks`, which no daemon imports.
 """
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from bascule.foundation.errors import Conflict
 from bascule.kernel.bridge import Bridge, Gauge, KernelServices, Ports
 from bascule.kernel.call import Call
-from bascule.kernel.declared import Declared
+from bascule.kernel.declared import Commands, Declared
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import Example, Rule
@@ -76,6 +76,7 @@ class ToyDeclared(Declared):
     rows = (PUT,)
     made_by = "toy_bridge:make_toy"
     checked_by = "toy_checks:CHECKS"
+    commands = (Commands("toy_commands", ("marks",)),)
 
     def toolset(self) -> Toolset:
         return Toolset(name="marks", sentence="make marks", by_default=True, tools=(put_mark,))

@@ -12,7 +12,19 @@ from bascule.kernel.journal import Journal
 from bascule.stores.sqlite import SqliteStore
 
 
+def _slow_disk() -> None:
+    """What is promised meanwhile is lost with the daemon, and there is time for it to arrive."""
+    put_rows = SqliteStore._put_rows
+
+    def put_rows_slowly(self: SqliteStore, batch: Any) -> None:
+        put_rows(self, batch)
+        time.sleep(0.01)
+
+    SqliteStore._put_rows = put_rows_slowly
+
+
 def answer_before_it_is_durable() -> None:
+    _slow_disk()
     queue = Journal._queue
 
     def answers(self: Any, tx: Any) -> Any:
@@ -34,14 +46,7 @@ def hand_over_before_it_is_durable() -> None:
         return sent
 
     tickets.Tickets.send = send
-    put_rows = SqliteStore._put_rows
-
-    def put_rows_slowly(self: SqliteStore, batch: Any) -> None:
-        # As a disk does: or else the receiver has no time to be told before the daemon is killed.
-        put_rows(self, batch)
-        time.sleep(0.01)
-
-    SqliteStore._put_rows = put_rows_slowly
+    _slow_disk()
 
 
 def forget_acknowledgements() -> None:

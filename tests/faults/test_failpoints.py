@@ -243,7 +243,7 @@ def test_an_unarmed_daemon_knows_nothing_of_failpoints():
 
 # What is wrong with the daemon, where it is killed, and the word the checker has for it.
 BLIND = [
-    ("answer_before_it_is_durable", "store.rows:before@12", "send"),
+    ("answer_before_it_is_durable", "store.commit:before@12", "send"),
     ("hand_over_before_it_is_durable", "store.commit:before@25", "handed"),
     ("forget_acknowledgements", "store.commit:after@40", "inbox"),
     ("keep_only_the_newest_reply", "store.commit:after@60", "reply"),

@@ -68,15 +68,16 @@ class Workload:
         over = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(gone, over.set)
-        try:
-            async with self._doors, asyncio.TaskGroup() as group:
-                work = group.create_task(self._work())
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await over.wait()
+        async with self._doors, asyncio.TaskGroup() as group:
+            work = group.create_task(self._work())
+            try:
+                async with asyncio.timeout(seconds):
+                    await over.wait()
+            except TimeoutError:
                 work.cancel()
-        finally:
-            loop.remove_reader(gone)
+            finally:
+                loop.remove_reader(gone)
+            # What a dead daemon answered is still in the sockets: everybody reads it, then meets the end.
         return over.is_set()
 
     async def _work(self) -> None:
@@ -235,7 +236,7 @@ class Workload:
             sent = self.history.of("send", "ok")
             mine = [act for act in sent if act.by == "local"]
             if not mine:
-                await asyncio.sleep(0.001)
+                await http.ask("GET", "/status")
                 continue
             ticket = self._chance.choice(mine[-20:]).about
             answer = await http.ask("GET", f"/tickets/{ticket}")

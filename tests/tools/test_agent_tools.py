@@ -278,3 +278,33 @@ def test_an_unknown_label_is_refused_with_the_list():
 )
 def test_an_error_ends_with_the_next_step(tool, fault, next_step):
     assert f"\nNext: {next_step}" in words.describe(fault, tool)
+
+
+# -- the person --
+
+
+@pytest.mark.parametrize(
+    ("more", "payload"),
+    [
+        ({}, "Which branch?"),
+        ({"choices": ["main", "next"]}, {"question": "Which branch?", "choices": ["main", "next"]}),
+    ],
+)
+def test_a_question_goes_to_the_person_and_its_answer_is_labelled_as_theirs(more, payload):
+    answer = {**REPLY, "from": "person"}
+    script = use("ask_person", {"question": "Which branch?", "timeoutMs": 60_000, **more}, SENT, answer)
+    send, wait = script.asked
+    assert (send.method, send.params["agentId"], send.params["payload"]) == ("messages.send", "person", payload)
+    assert (send.params["ticketId"], send.params["timeoutMs"]) == (script.call_id, 60_000)
+    assert wait.params == {"ticketId": script.call_id}
+    assert script.result["note"].startswith("person: written by the person at this machine")
+
+
+def test_a_message_can_be_sent_to_the_person_by_name_too():
+    script = use("send_message", {"agentId": "person", "payload": "hi"}, SENT, REPLY)
+    assert script.asked[0].params["agentId"] == "person"
+
+
+def test_ten_choices_are_no_choice():
+    with pytest.raises(InvalidRequest, match="choices"):
+        Script("ask_person", {"question": "?", "choices": list("abcdefghij")}, whole=True)

@@ -16,13 +16,13 @@ from bascule.surfaces.mcp.tools import shipped_tools, tools_of, toolsets_of
 TOOLS = tools_of(toolsets_of())
 BY_NAME = {tool.name: tool for tool in TOOLS}
 LISTED = shipped_tools()["tools"]
-# What a session of an agent may cost before it has said a word.
-MAX_TOKENS = 1_500
+# What a session of an agent may cost before it has said a word; a hundred of it are for asking the person.
+MAX_TOKENS = 1_600
 
 
-def test_the_agents_tools_cost_at_most_1500_tokens():
+def test_the_agents_tools_cost_at_most_1600_tokens():
     listed = {"tools": tools.visible(["agents"])}
-    assert len(listed["tools"]) == 11
+    assert len(listed["tools"]) == 12
     assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= MAX_TOKENS
 
 
@@ -114,7 +114,7 @@ def test_a_tool_is_meant_by_its_name_or_by_the_one_with_a_dot_that_gabs_takes():
 def test_a_hidden_tool_is_not_shown():
     names = [tool["name"] for tool in tools.visible(["agents"], ["register_agent"])]
     assert "register_agent" not in names
-    assert len(names) == 10
+    assert len(names) == 11
 
 
 def test_toolsets_are_read_from_a_list_of_names():

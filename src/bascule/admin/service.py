@@ -14,11 +14,11 @@ from bascule.admin.all_events import AllEvents
 from bascule.admin.consent import Consent
 from bascule.admin.console import Console
 from bascule.admin.declared import AdminDeclared
-from bascule.admin.enrolment import Enrolment
-from bascule.admin.passkeys import Passkeys
 from bascule.admin.doctor import Doctor, Examine
+from bascule.admin.enrolment import Enrolment
 from bascule.admin.history import MetricsHistory
 from bascule.admin.ledger_search import Query, parse_query
+from bascule.admin.passkeys import Passkeys
 from bascule.admin.person import Person
 from bascule.admin.ports import Anchors, Everything
 from bascule.admin.protocol import (

@@ -6,7 +6,7 @@ returns.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from bascule.broker.records import Ticket
 from bascule.kernel.call import Principal, sender_name
@@ -16,15 +16,14 @@ MAX_STALE = 64
 
 
 class Conversation:
-    """Its tickets by id, the oldest first, with their numbers; how many are open; and how often each name is a side."""
+    """What a list shows of it: how many tickets are open, and how often each name is a side."""
 
-    __slots__ = ("members", "names", "newest", "open")
+    __slots__ = ("names", "newest", "open")
 
     def __init__(self) -> None:
-        self.members: dict[str, int] = {}
         self.names: dict[str, int] = {}
         self.open = 0
-        # Number of the newest; 0 where there is none.
+        # Number of the newest ticket; 0 where there is none.
         self.newest = 0
 
     def count(self, ticket: Ticket, step: int) -> None:
@@ -40,7 +39,10 @@ class Conversation:
 class ConversationIndex:
     """Kept by `changed`, which a table calls for every change, done and undone."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Mapping[str, Ticket]) -> None:
+        self._rows = rows
+        # Tickets of each, the oldest first.
+        self.tickets: dict[str, dict[str, None]] = {}
         self._by_id: dict[str, Conversation] = {}
         # Numbers of newest tickets in order, some stale, and whose they are.
         self._order: list[int] = []
@@ -63,6 +65,7 @@ class ConversationIndex:
         found = self._by_id.get(conversation_id)
         if found is None:
             found = self._by_id[conversation_id] = Conversation()
+            self.tickets[conversation_id] = {}
         if old is not None and new is not None and old.target == new.target:
             # Most changes: delivered, answered.
             found.open += new.is_open - old.is_open
@@ -72,17 +75,27 @@ class ConversationIndex:
         if new is not None:
             found.count(new, 1)
         if old is None and new is not None:
-            found.members[ticket_id] = new.number
-            if new.number < found.newest:
-                # Back, because its end was undone: to its old place.
-                found.members = dict(sorted(found.members.items(), key=lambda item: item[1]))
-            self._move(conversation_id, found, max(found.newest, new.number))
+            self._add(ticket_id, new, conversation_id, found)
         elif new is None:
-            found.members.pop(ticket_id, None)
-            newest = found.members[next(reversed(found.members))] if found.members else 0
-            self._move(conversation_id, found, newest)
-            if not found.members:
-                del self._by_id[conversation_id]
+            self._remove(ticket_id, conversation_id, found)
+
+    def _add(self, ticket_id: str, ticket: Ticket, conversation_id: str, found: Conversation) -> None:
+        members = self.tickets[conversation_id]
+        members[ticket_id] = None
+        if ticket.number > found.newest:
+            self._move(conversation_id, found, ticket.number)
+        else:
+            # Back, because its end was undone: to its old place.
+            in_order = sorted(members, key=lambda each: self._rows[each].number)
+            self.tickets[conversation_id] = dict.fromkeys(in_order)
+
+    def _remove(self, ticket_id: str, conversation_id: str, found: Conversation) -> None:
+        members = self.tickets[conversation_id]
+        members.pop(ticket_id, None)
+        self._move(conversation_id, found, self._rows[next(reversed(members))].number if members else 0)
+        if not members:
+            del self._by_id[conversation_id]
+            del self.tickets[conversation_id]
 
     def _move(self, conversation_id: str, found: Conversation, newest: int) -> None:
         if newest == found.newest:

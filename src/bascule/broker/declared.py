@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bascule.broker import rows as broker_rows
-from bascule.kernel.declared import Declared
+from bascule.kernel.declared import Commands, Declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,7 @@ class BrokerDeclared(Declared):
     name = "broker"
     rows = broker_rows.METHODS
     made_by = "bascule.broker.compose:make_broker"
+    commands = (Commands("bascule.broker.cli.agents", ("agents",)), Commands("bascule.broker.cli.watch", ("watch",)))
 
     def toolset(self) -> "Toolset":
         from bascule.broker.tools import TOOLSET

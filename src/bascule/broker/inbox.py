@@ -18,6 +18,8 @@ MAX_HANDOVER_BYTES = 4 * 1024 * 1024
 # With up to this many senders, the first message of each is looked up. With more, this many of the oldest messages are
 # searched first: a caller wants a few names, and with many senders those are among the oldest messages.
 LOOKED_THROUGH = 32
+# Stale entries that the line of a sender may have beside twice as many as there are messages of it.
+MAX_STALE = 64
 
 
 class Receiver(Protocol):
@@ -53,8 +55,8 @@ class Inbox:
         self._numbers: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._senders: dict[str, str] = {}
-        # Those of each sender, in the order of sending.
-        self._of_sender: dict[str, OrderedDict[str, None]] = {}
+        # Those of each sender that wait, as a heap by order of sending; some entries are stale: gone, or under a lease.
+        self._of_sender: dict[str, list[tuple[int, str]]] = {}
         # How many messages of each sender are here, and their bytes.
         self.by_sender: dict[str, tuple[int, int]] = {}
         # In the order they were given, which is the order they end in.
@@ -98,14 +100,7 @@ class Inbox:
         if self.rung_to and number <= max(self.rung_to.values()):
             # It was here before, or in another inbox.
             self.rung_to.clear()
-        mine = self._of_sender.get(sender)
-        if mine is None:
-            self._of_sender[sender] = OrderedDict({ticket_id: None})
-        else:
-            is_last = self._numbers[next(reversed(mine))] < number
-            mine[ticket_id] = None
-            if not is_last:
-                self._of_sender[sender] = OrderedDict.fromkeys(sorted(mine, key=self._numbers.__getitem__))
+        self._line_up(sender, number, ticket_id)
         newest = next(reversed(self.ready), None)
         if newest is None or self._numbers[newest] < number:
             self.ready[ticket_id] = None
@@ -125,17 +120,13 @@ class Inbox:
         sender = self._senders.pop(ticket_id, None)
         if sender is not None:
             self._count(sender, -1, -size)
-            mine = self._of_sender[sender]
-            del mine[ticket_id]
-            if not mine:
-                del self._of_sender[sender]
 
     def _count(self, sender: str, messages: int, size: int) -> None:
         count, total = self.by_sender.get(sender, (0, 0))
         if count + messages:
             self.by_sender[sender] = (count + messages, total + size)
         else:
-            del self.by_sender[sender]
+            del self.by_sender[sender], self._of_sender[sender]
 
     def put_back(self, ticket_id: str) -> bool:
         """End a lease without acknowledgement: the message takes its old place in the order."""
@@ -143,7 +134,9 @@ class Inbox:
             return False
         # Its receiver lost it: it may be rung for anew.
         self.rung.pop(ticket_id, None)
-        heapq.heappush(self._returned, (self._numbers[ticket_id], ticket_id))
+        number = self._numbers[ticket_id]
+        heapq.heappush(self._returned, (number, ticket_id))
+        self._line_up(self._senders[ticket_id], number, ticket_id)
         return True
 
     @property
@@ -186,12 +179,36 @@ class Inbox:
                 if sender not in seen:
                     seen.add(sender)
                     yield sender
-        firsts: list[tuple[int, str]] = []
-        for sender in self._of_sender.keys() - seen:
-            first = next((self._numbers[each] for each in self._of_sender[sender] if self._waits(each)), None)
-            if first is not None:
-                firsts.append((first, sender))
+        rest = self._of_sender.keys() - seen
+        firsts = [(first, sender) for sender in rest if (first := self._oldest_of(sender)) is not None]
         yield from (sender for _, sender in sorted(firsts))
+
+    def _line_up(self, sender: str, number: int, ticket_id: str) -> None:
+        line = self._of_sender.get(sender)
+        if line is None:
+            self._of_sender[sender] = [(number, ticket_id)]
+            return
+        heapq.heappush(line, (number, ticket_id))
+        if len(line) > 2 * self.by_sender[sender][0] + MAX_STALE:
+            # A sorted list is a heap.
+            self._of_sender[sender] = sorted({each for each in line if self._is_current(each)})
+
+    def _oldest_of(self, sender: str) -> int | None:
+        """The number of its first message that waits. Stale entries before it go; `put_back` adds them again."""
+        line = self._of_sender[sender]
+        sealed: list[tuple[int, str]] = []
+        while line and not (self._is_current(line[0]) and line[0][1] not in self.sealed):
+            entry = heapq.heappop(line)
+            if self._is_current(entry):
+                sealed.append(entry)
+        found = line[0][0] if line else None
+        for each in sealed:
+            heapq.heappush(line, each)
+        return found
+
+    def _is_current(self, entry: tuple[int, str]) -> bool:
+        number, ticket_id = entry
+        return self._numbers.get(ticket_id) == number and ticket_id not in self.leases
 
     def _waits(self, ticket_id: str) -> bool:
         return ticket_id not in self.leases and ticket_id not in self.sealed

@@ -51,7 +51,7 @@ class Lists:
         ]
 
     def conversations(self, call: Call, params: ConversationsListParams) -> list[ConversationSummary]:
-        index = self._state.conversations
+        index = self._state.talks
         before = None
         if params.before is not None:
             known = index.get(params.before)
@@ -62,19 +62,19 @@ class Lists:
         return [
             ConversationSummary(
                 conversation_id=conversation_id,
-                tickets=len(each.members),
+                tickets=len(index.tickets[conversation_id]),
                 open=each.open,
-                last_at=rfc3339(self._state.tickets.rows[next(reversed(each.members))].created_at),
+                last_at=rfc3339(self._state.ticket(next(reversed(index.tickets[conversation_id]))).created_at),
                 members=list(islice(each.names, MAX_NAMED_MEMBERS)),
             )
             for conversation_id, each in found
         ]
 
     def conversation(self, call: Call, params: ConversationParams) -> ConversationView:
-        known = self._state.conversations.get(params.conversation_id)
+        tickets = self._state.conversations.get(params.conversation_id, {})
         mine = (
             ticket_view(self._state, ticket, call.principal, payloads=True)
-            for ticket in map(self._state.ticket, reversed(known.members if known is not None else {}))
+            for ticket in map(self._state.ticket, reversed(tickets))
             if call.principal in (*sides(ticket), "person")
         )
         newest = list(islice(mine, params.limit))
@@ -83,10 +83,10 @@ class Lists:
         return ConversationView(conversation_id=params.conversation_id, tickets=newest[::-1])
 
     def _search(self, tickets: Iterable[Ticket], principal: Principal, text: str) -> Iterator[Ticket]:
-        """Ids and names of all; what was said only where the caller may read it anyway."""
+        """Ids and names of all; payloads only where the caller may read them anyway."""
         wanted = text.casefold()
         # As it stands in JSON, with its escapes.
-        said = codec.encode(text).decode()[1:-1].casefold()
+        in_payload = codec.encode(text).decode()[1:-1].casefold()
         left = self._max_bytes
         for ticket in islice(tickets, self._max_tickets):
             names = (ticket.ticket_id, ticket.target, sender_name(Principal(ticket.sender)))
@@ -96,7 +96,7 @@ class Lists:
                 for number in range(ticket.replies + 1):
                     payload = bytes(self._state.message(ticket.ticket_id, number).payload)
                     left -= len(payload)
-                    if said in payload.decode().casefold():
+                    if in_payload in payload.decode().casefold():
                         yield ticket
                         break
                 if left <= 0:

@@ -22,7 +22,6 @@ from bascule.broker.views import sides, ticket_view
 from bascule.broker.waits import Waits
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, Call, Principal, agent_principal

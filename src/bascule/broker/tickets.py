@@ -126,7 +126,7 @@ class Tickets:
                 details={"agentId": target, "agentStatus": status.value},
             )
         if to_person:
-            self._put_before_person(tx, ticket_id, call.principal, len(payload))
+            self._ask_person(tx, ticket_id, call.principal, len(payload))
         check_room(state, self._agents, call, target, len(payload))
         if params.wait_ms:
             self._waits.check_room(call.principal)
@@ -349,7 +349,7 @@ class Tickets:
         self._note("ticket.sent", ticket)
         self._waits.pump(ticket.target)
 
-    def _asked_person(self, ticket_id: str, sender: Principal) -> None:
+    def _announce_question(self, ticket_id: str, sender: Principal) -> None:
         for callback in self.on_question:
             callback(ticket_id, sender_name(sender))
 
@@ -407,9 +407,9 @@ class Tickets:
         self._agents.check_target(target)
         return False
 
-    def _put_before_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
+    def _ask_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
         check_question(self._state, sender, size, has_person=self._has_person())
-        tx.after.append(partial(self._asked_person, ticket_id, sender))
+        tx.after.append(partial(self._announce_question, ticket_id, sender))
 
     def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
         if params.agent_ids is not None:

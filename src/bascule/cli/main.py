@@ -50,31 +50,41 @@ def _complain(message: str, hint: str | None, code: int) -> int:
     return code
 
 
-# In the order of --help. One command needs one module, and importing all of them takes longer than most answers.
-HOMES = {
-    "cli.life": ("up", "status", "logs", "down"),
-    "cli.setup.command": ("setup",),
-    "cli.demo": ("demo",),
-    "cli.doctor": ("doctor",),
-    "workspace.cli.work": ("run", "exec"),
-    "workspace.cli.spaces": ("spaces", "runs", "processes"),
-    "game.cli.command": ("games",),
-    "desktop.cli.command": ("desktop",),
-    "desktop.cli.host": ("desktop-host",),
-    "broker.cli.agents": ("agents",),
-    "cli.tmux": ("tmux",),
-    "cli.stop": ("stop", "resume"),
-    "cli.top": ("top",),
-    "broker.cli.watch": ("watch",),
-    "cli.approvals": ("approvals",),
-    "cli.console": ("console",),
-    "cli.policy": ("policy",),
-    "cli.ledger": ("ledger",),
-    "cli.person": ("person",),
-    "cli.backup": ("backup", "restore"),
-    "cli.clean": ("gc", "purge"),
-    "cli.service": ("service",),
+# The daemon's own commands, by the module that has them; those of the bridges stand between the two. This is the order
+# of --help. One command needs one module, and importing all of them takes longer than most answers.
+FIRST = {
+    "bascule.cli.life": ("up", "status", "logs", "down"),
+    "bascule.cli.setup.command": ("setup",),
+    "bascule.cli.demo": ("demo",),
+    "bascule.cli.doctor": ("doctor",),
 }
+LAST = {
+    # A program that the daemon starts: it loads no bridge but its own, so the list must not be needed for it.
+    "bascule.desktop.cli.host": ("desktop-host",),
+    "bascule.cli.tmux": ("tmux",),
+    "bascule.cli.stop": ("stop", "resume"),
+    "bascule.cli.top": ("top",),
+    "bascule.cli.approvals": ("approvals",),
+    "bascule.cli.console": ("console",),
+    "bascule.cli.policy": ("policy",),
+    "bascule.cli.ledger": ("ledger",),
+    "bascule.cli.person": ("person",),
+    "bascule.cli.backup": ("backup", "restore"),
+    "bascule.cli.clean": ("gc", "purge"),
+    "bascule.cli.service": ("service",),
+}
+
+
+def homes(command: str | None = None) -> dict[str, tuple[str, ...]]:
+    """The module that has this command, with all that it has; every module where none has it."""
+    own = FIRST | LAST
+    # The list of bridges needs packages, and `bascule doctor` has to say which one is missing.
+    if found := {module: names for module, names in own.items() if command in names}:
+        return found
+    from bascule.bridge_list import BRIDGES
+
+    bridges = {each.module: each.names for bridge in BRIDGES for each in bridge.commands}
+    return {module: names for module, names in bridges.items() if command in names} or FIRST | bridges | LAST
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -87,8 +97,8 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bascule {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for home in [home for home, names in HOMES.items() if command in names] or HOMES:
-        import_module(f"bascule.{home}").add_parser(commands)
+    for module in homes(command):
+        import_module(module).add_parser(commands)
     # Served by `cli.start` before this parser is built; listed here so that --help knows it.
     commands.add_parser("mcp", help="serve MCP over stdio to one agent (put this into its MCP config)")
     return parser

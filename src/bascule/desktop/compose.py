@@ -32,7 +32,7 @@ def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
     own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
     launcher = HostLauncher(own.root, own.own, keep_out=settings.kept_out())
     reader = EvidenceFiles(own.root, own.own)
-    return compose(kernel, launcher, own, program_of, reader, ports.need(CONSOLE_IS_OPEN)).bridge()
+    return compose(kernel, launcher, own, program_of, reader, console_is_open=ports.need(CONSOLE_IS_OPEN)).bridge()
 
 
 def compose(
@@ -41,6 +41,7 @@ def compose(
     workspaces: Workspaces,
     programs: Programs,
     reader: EvidenceReader,
+    *,
     console_is_open: Callable[[], bool] = lambda: False,
 ) -> DesktopBridge:
     news = DesktopNews(kernel.events)

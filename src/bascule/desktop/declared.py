@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from bascule.desktop import evidence_rows
 from bascule.desktop import rows as desktop_rows
-from bascule.kernel.declared import Declared
+from bascule.kernel.declared import Commands, Declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,7 @@ class DesktopDeclared(Declared):
     rows = (*desktop_rows.METHODS, *evidence_rows.METHODS)
     made_by = "bascule.desktop.compose:make_desktop"
     checked_by = "bascule.desktop.cli.checks:CHECKS"
+    commands = (Commands("bascule.desktop.cli.command", ("desktop",)),)
 
     def toolset(self) -> "Toolset":
         from bascule.desktop.tools import TOOLSET

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bascule.game import rows as game_rows
-from bascule.kernel.declared import Declared
+from bascule.kernel.declared import Commands, Declared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +18,7 @@ class GameDeclared(Declared):
     name = "game"
     rows = game_rows.METHODS
     made_by = "bascule.game.compose:make_games"
+    commands = (Commands("bascule.game.cli.command", ("games",)),)
 
     def toolset(self) -> "Toolset":
         from bascule.game.tools import TOOLSET

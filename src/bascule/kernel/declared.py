@@ -6,7 +6,7 @@ second part, `kernel.bridge.Bridge`, so a bridge is one entry of one list.
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from bascule.kernel.rows import Row, Shape
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from bascule.kernel.tool import Toolset
 
 Make: TypeAlias = "Callable[[KernelServices, Ports], Bridge]"
+
+
+class Commands(NamedTuple):
+    """Commands of `bascule`, and the module whose `add_parser` adds them: imported when one of them is typed."""
+
+    module: str
+    names: tuple[str, ...]
 
 
 class Declared:
@@ -38,6 +45,8 @@ class Declared:
     # "module:tuple" with the lines that it adds to `bascule doctor`. They belong to the command, which knows what a
     # check looks at, so a name leads to them.
     checked_by: str | None = None
+    # What its users type.
+    commands: tuple[Commands, ...] = ()
 
     @property
     def methods(self) -> tuple[Row, ...]:

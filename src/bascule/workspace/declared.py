@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bascule.kernel.declared import Declared
+from bascule.kernel.declared import Commands, Declared
 from bascule.workspace import rows as workspace_rows
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ class WorkspaceDeclared(Declared):
     rows = (*workspace_rows.METHODS, *workspace_rows.OPERATIONS)
     made_by = "bascule.workspace.compose:make_workspace"
     checked_by = "bascule.workspace.cli.checks:CHECKS"
+    commands = (
+        Commands("bascule.workspace.cli.work", ("run", "exec")),
+        Commands("bascule.workspace.cli.spaces", ("spaces", "runs", "processes")),
+    )
 
     def toolset(self) -> "Toolset":
         from bascule.workspace.tools import TOOLSET
