@@ -95,7 +95,7 @@ class Faults:
 @contextlib.contextmanager
 def opened(browser: Browser, **options: Any) -> Iterator[tuple[BrowserContext, Faults]]:
     """A browser of somebody's own: nothing of other tests is in it."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
     context.set_default_timeout(PATIENCE_MS)
     faults = Faults(context)
     try:
