@@ -44,13 +44,14 @@ PLACES = """
 import os
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["PYGAME_HIDE_SUPPORT_PROMPT"] = "1"
+# Games are started by a short name.
+os.environ["PATH"] = {programs!r} + os.pathsep + os.environ["PATH"]
 for name in {unset!r}:
     os.environ.pop(name, None)
 """
 # Nobody of this day falls asleep while pictures are taken.
 AWAKE_MS = 3_600_000
 CALCULATOR = {"window": {"titlePattern": "Calculator"}}
-NOTE = {"window": {"titlePattern": "letter.txt"}}
 
 PRICES = '''"""What a basket costs."""
 
@@ -95,7 +96,6 @@ MIGRATION = "-- Prices become whole cents.\nBEGIN;\n" + "".join(
     f"UPDATE article SET cents = ROUND(price * 100) WHERE id BETWEEN {at} AND {at + 499};\n" for at in range(1, 60_000, 500)
 ) + "ALTER TABLE article DROP COLUMN price;\nCOMMIT;\n"
 AGENTS = (("Ada", "claude"), ("Mira", "claude"), ("Tom", "gemini"))
-LETTER = "Dear Ms Okafor,\n\nyour order left us this morning.\n\nThe shop\n"
 
 
 class Day(Scene):
@@ -103,7 +103,7 @@ class Day(Scene):
 
     def __init__(self, folder: str, desktop: Desktop) -> None:
         self.desktop = desktop
-        places = PLACES.format(unset=tuple(SESSION_VARIABLES))
+        places = PLACES.format(programs=os.path.dirname(sys.executable), unset=tuple(SESSION_VARIABLES))
         super().__init__(folder, policy=POLICY, bug=places, calls_per_second=0, desktop_root=folder, approval_hold_ms=1)
 
     def pass_by(self) -> "Day":
@@ -194,11 +194,11 @@ class Day(Scene):
     # -- a game --
 
     def _play(self) -> None:
-        text = (EXAMPLES / "games.toml").read_text().replace("PYTHON", sys.executable)
+        text = (EXAMPLES / "games.toml").read_text().replace("PYTHON", "python3")
         Path(self.grove.config, "games.toml").write_text(text.replace("EXAMPLES", str(EXAMPLES)), "utf-8")
         done(self.tom.post("/v1/games/burrow/start", {}))
         for tool, arguments in (("look", {}), ("move", {"direction": "right"}), ("move", {"direction": "down"}), ("look", {})):
-            self.plays(tool, arguments)
+            done(self.plays(tool, arguments))
 
     def plays(self, tool: str, arguments: dict[str, Any]) -> Answer:
         return self.tom.post("/v1/games/burrow/call", {"tool": f"burrow/{tool}", "arguments": arguments})
@@ -207,9 +207,6 @@ class Day(Scene):
 
     def _use_the_desktop(self) -> None:
         session = {name: self.desktop.environment[name] for name in SESSION_VARIABLES if name in self.desktop.environment}
-        letter = Path(self.grove.folder, "letter.txt")
-        letter.write_text(LETTER)
-        self.desktop.spawn("mousepad", "--disable-server", str(letter))
         self.desktop.spawn("gnome-calculator", "--mode=basic")
         with self.person() as link:
             link.call("desktop.enable", {"environment": session})
@@ -245,33 +242,25 @@ class Day(Scene):
             row = f'{{"name": "{name}", "net": "2.50"}}\n'
             self.run(self.ada, {"type": "createFile", "path": f"fixtures/{name}.json", "content": row})
         self.plays("restart", {})
-        menu, page = ({"selector": each} for each in ({"byRole": "AXMenu", "titleContains": "File"}, {"byRole": "AXTextArea"}))
-        promise = "It comes on Friday, before noon.\n"
-        for method, more in (("click", {"target": menu}), ("typeText", {"target": page, "text": promise})):
-            asked = self.on_desktop(method, route=NOTE, **more)[2]
+        key, shown = ({"selector": each} for each in ({"byRole": "AXButton", "titleContains": "C"}, {"byRole": "AXTextArea"}))
+        for method, more in (("click", {"target": key}), ("typeText", {"target": shown, "text": "41.20 * 1.19\n"})):
+            asked = self.ada.post(f"/v1/desktop/{method}", {"route": CALCULATOR, **more})
             assert asked.status == 202, asked
         self.mira.send("person", "Ms Okafor asks when her order comes. What may I promise her?", timeoutMs=AWAKE_MS)
 
 
     # -- where things are --
 
-    def waiting(self) -> dict[str, str]:
-        """By words of its summary, the id of what waits."""
-        words = ("rm -rf", "migrations/", "fixtures/tea", "burrow/restart", "AXMenu", "typeText")
-        found = done(self.local().get("/v1/approvals"))
-        return {word: each["approvalId"] for each in found for word in words if word in each["summary"]}
-
-    @property
-    def execution(self) -> str:
-        """The last click on the desktop."""
-        newest: str = done(self.local().get("/v1/desktop/evidence"))[0]["executionId"]
-        return newest
-
-    @property
-    def record(self) -> int:
-        """What the ledger says about an answer of the person."""
-        decided: int = done(self.local().get("/v1/ledger/about/approvals.decide"))[0]["seq"]
-        return decided
+    def place(self, words: str) -> str:
+        """The id of what pages are about; of a question by words of its summary."""
+        if words == "execution":
+            return str(done(self.local().get("/v1/desktop/evidence"))[0]["executionId"])
+        if words == "record":
+            return str(done(self.local().get("/v1/ledger/about/approvals.decide"))[0]["seq"])
+        known = {"question": self.question, "review": self.review, "main run": self.main_run}
+        asked = {each["summary"]: each["approvalId"] for each in done(self.local().get("/v1/approvals"))}
+        found: str = known.get(words) or next(approval for summary, approval in asked.items() if words in summary)
+        return found
 
 
 def done(answer: Answer) -> Any:

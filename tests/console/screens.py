@@ -12,20 +12,21 @@ from browsing import chromium  # noqa: E402 - found by the path above
 from day import Day, a_day  # noqa: E402 - as above
 from PIL import Image  # noqa: E402 - as above
 from playwright.sync_api import Browser  # noqa: E402 - as above
-from walking import LOOKS, Look, places, visit  # noqa: E402 - as above
+from walking import LOOKS, PLACES, Look, visit  # noqa: E402 - as above
 
 IMAGES = TESTS.parent / "docs" / "img" / "console"
 # Flat colours and text: a palette loses nothing that one sees, and a picture has a third of its bytes.
-COLOURS = 128
+COLOURS = 256
 
 
 def shoot(day: Day, browser: Browser, look: Look, folder: Path, wanted: set[str]) -> None:
     with day.browser(browser, **look.context) as (context, _):
         console = day.signed_in(context)
-        for place in places(day):
+        for place in PLACES:
             if wanted and place.name not in wanted:
                 continue
-            visit(console, place)
+            visit(console, place.on(day))
+            console.page.mouse.move(0, 0)
             file = folder / f"{place.name}-{look.name}.png"
             console.page.screenshot(path=file, animations="disabled", caret="hide")
             shrink(file)
@@ -33,7 +34,7 @@ def shoot(day: Day, browser: Browser, look: Look, folder: Path, wanted: set[str]
 
 def shrink(file: Path) -> None:
     with Image.open(file) as whole:
-        small = whole.convert("RGB").quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        small = whole.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     small.save(file, optimize=True)
 
 

@@ -1,12 +1,15 @@
 """Every page of the console on the scripted day, in the looks that people have."""
 
 import re
-from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from browsing import Console
 from day import Day
 from playwright.sync_api import expect
+
+PACKAGES = Path(__file__).with_name("npm_packages.json")
+LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 class Look(NamedTuple):
@@ -33,43 +36,45 @@ class Place(NamedTuple):
     name: str
     path: str
     there: str
-    then: Callable[[Console], None] | None = None
+
+    def on(self, day: Day) -> "Place":
+        """With the ids of this day."""
+        return self._replace(path=re.sub(r"<(.+?)>", lambda found: day.place(found[1]), self.path))
 
 
-def places(day: Day) -> Iterator[Place]:
-    """Every page, and of those that list things also one of them."""
-    ids = day.waiting()
-    yield Place("approvals", "approvals", ".inbox-row")
-    yield Place("approval-command", f"approvals/{ids['rm -rf']}", ".answers")
-    yield Place("approval-long", f"approvals/{ids['migrations/']}", ".answers")
-    yield Place("approval-alike", f"approvals/{ids['fixtures/tea']}", ".answers .primary:has-text('4')")
-    yield Place("approval-click", f"approvals/{ids['AXMenu']}", ".picture img")
-    yield Place("approval-text", f"approvals/{ids['typeText']}", ".picture img")
-    yield Place("approval-game", f"approvals/{ids['burrow/restart']}", ".answers")
-    yield Place("question", f"approvals/{day.question}", ".choices")
-    yield Place("live", "live", ".event")
-    yield Place("tickets", "tickets", ".ticket-row")
-    yield Place("ticket", f"tickets/{day.review}", ".timeline .step")
-    yield Place("conversations", "tickets/~conversations", "main a[data-row]")
-    yield Place("write", "tickets/~new?to=Jerry", ".form")
-    yield Place("runs", "runs", "main a[data-row]")
-    yield Place("run", f"runs/{day.main_run}", ".diff-line")
-    yield Place("evidence", f"evidence/{day.execution}", ".wipe img, .shot img")
-    yield Place("games", "games", "main .card, main a[data-row]")
-    yield Place("game", "games/burrow", ".tools > li")
-    yield Place("ledger", "ledger", "a.record")
-    yield Place("record", f"ledger/{day.record}", "main dl")
-    yield Place("policy", "policy", ".rules > li")
-    yield Place("health", "health", ".chart")
-    yield Place("person", "person", ".panel")
+# Every page, and of those that list things also one of them.
+PLACES = (
+    Place("approvals", "approvals", ".inbox-row"),
+    Place("approval-command", "approvals/<rm -rf>", ".answers"),
+    Place("approval-long", "approvals/<migrations/>", ".answers"),
+    Place("approval-alike", "approvals/<fixtures/tea>", ".answers .primary:has-text('4')"),
+    Place("approval-click", "approvals/<click AX>", ".picture img"),
+    Place("approval-text", "approvals/<typeText>", ".picture img"),
+    Place("approval-game", "approvals/<burrow/restart>", ".answers"),
+    Place("question", "approvals/<question>", ".choices"),
+    Place("live", "live", ".event"),
+    Place("tickets", "tickets", ".ticket-row"),
+    Place("ticket", "tickets/<review>", ".timeline .step"),
+    Place("conversations", "tickets/~conversations", "main a[data-row]"),
+    Place("conversation", "tickets/~conversation/ada-today", ".timeline .step"),
+    Place("write", "tickets/~new?to=Jerry", ".form"),
+    Place("runs", "runs", "main a[data-row]"),
+    Place("run", "runs/<main run>", ".diff-line"),
+    Place("evidence", "evidence/<execution>", ".wipe img, .shot img"),
+    Place("games", "games", "main .card"),
+    Place("game", "games/burrow", ".tools > li"),
+    Place("ledger", "ledger", "a.record"),
+    Place("record", "ledger/<record>", "main dl"),
+    Place("policy", "policy", ".rules > li"),
+    Place("health", "health", ".chart"),
+    Place("person", "person", ".panel"),
+)
 
 
 def visit(console: Console, place: Place) -> None:
     """Until it is whole: what it shows is there, and nothing is still loading."""
     console.go(place.path)
     expect(console.page.locator(place.there).first).to_be_visible()
-    if place.then:
-        place.then(console)
     settled(console)
 
 
@@ -78,3 +83,17 @@ def settled(console: Console) -> None:
     expect(console.page.locator(".answers.deaf")).to_have_count(0)
     # Two frames: what the last answer changed is painted.
     console.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def audit(console: Console, axe: str) -> list[str]:
+    """What axe-core finds on the page as it is: the rule, and where."""
+    # By the debugger, which the page's own policy does not bind.
+    if not console.page.evaluate("() => 'axe' in globalThis"):
+        console.page.evaluate(axe)
+    options = {"runOnly": {"type": "tag", "values": LEVELS}, "resultTypes": ["violations"]}
+    result = console.page.evaluate("(options) => axe.run(document, options)", options)
+    return [
+        f"{violation['id']}: {' '.join(map(str, node['target']))} ({node['failureSummary'].splitlines()[-1].strip()})"
+        for violation in result["violations"]
+        for node in violation["nodes"]
+    ]
