@@ -233,6 +233,17 @@ def test_a_list_of_runs_costs_the_same_after_1_000_runs_as_after_10(short_and_lo
     assert costs[1] <= MOST * costs[0]
 
 
+def test_a_run_costs_the_same_after_1_000_runs_as_after_10():
+    """After as many as are kept, each makes the oldest one go."""
+    costs = []
+    for earlier in (1_000, 10):
+        scene = with_runs(earlier)
+        params = {"spaceId": scene.space, "protocolVersion": "1.0", "operations": [{"type": "message", "content": "x"}]}
+        with scene.house as house:
+            costs.append(steps(lambda house=house, params=params: house.call(JERRY, "runs.start", params)))
+    assert costs[0] <= MOST * costs[1]
+
+
 def test_a_run_that_comes_back_takes_its_old_place(short_and_long_history):
     scene = short_and_long_history[0]
     table = scene.house.workspace.book.table

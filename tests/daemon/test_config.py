@@ -23,6 +23,8 @@ DECLARED = [DeclaredAgent(agent_id="Tom", type="script", metadata={"k": "v"}, pa
 # A value of each key that is not its default; a new key without a line here fails the test below.
 SAMPLES = {
     "port": 6060,
+    "console_port": "off",
+    "console_origins": "http://localhost:6051",
     "durability": "relaxed",
     "auth": "off",
     "policy": "restrictive",

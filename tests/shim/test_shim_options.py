@@ -14,7 +14,7 @@ def names(client):
 
 def test_without_options_all_tools_are_shown(state):
     with RawClient(state, "--no-start") as client:
-        assert len(names(client)) == 21
+        assert len(names(client)) == 22
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])

@@ -74,7 +74,7 @@ def test_without_a_daemon_the_session_opens_and_the_tools_say_what_to_do(state):
     with RawClient(state, "--no-start") as client:
         assert "bascule up -d" in client.initialize()["instructions"]
         assert client.request("ping")["result"] == {}
-        assert len(client.request("tools/list")["result"]["tools"]) == 21
+        assert len(client.request("tools/list")["result"]["tools"]) == 22
         begun = client.start_call("list_agents")
         # It goes on trying for ten seconds; meanwhile the client is served.
         assert client.request("ping")["result"] == {}

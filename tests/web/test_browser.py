@@ -51,6 +51,9 @@ NOWHERE = (("GET", "/"), ("GET", "/docs"), ("GET", "/favicon.ico"), ("GET", "/no
 
 # A body with "=" in a string can be sent by a form; see attack.js.
 BODIES: dict[str, dict[str, Any]] = {
+    # Refused by their own params: everything would be stopped for the requests behind, and the person alone resumes.
+    "admin.stop": {"reason": 5},
+    "admin.resume": {"unknown": 1},
     "agents.register": {"agentId": "Intruder-NUMBER", "metadata": {"note": "a=b"}},
     "messages.send": {"payload": "from a=page"},
     "messages.broadcast": {"payload": "from a=page"},
@@ -292,8 +295,11 @@ def test_without_the_gate_and_with_any_type_of_body_no_route_is_safe(attack):
     message = page.run("json", EVIL).read
     work = {route.method for route in BRIDGE_ROUTES}
     unserved = {route.method for route in ROUTES if not message[page.name_of(route)].startswith("2")}
-    # The agent is not the sender, who alone withdraws; and these two want a session of MCP.
-    assert unserved - work == {"tickets.cancel", "mcp.get", "mcp.delete"}
+    # The agent is not the sender, who alone withdraws; two want a session of MCP, and two are sent so that they fail.
+    assert unserved - work == {"tickets.cancel", "mcp.get", "mcp.delete", "admin.stop", "admin.resume"}
+    for name in ("admin.stop", "admin.resume"):
+        (route,) = [each for each in ROUTES if each.method == name]
+        assert message[page.name_of(route)].startswith("400"), "it was read: with other params it would have worked"
     # There is no such space and no such game, and no desktop is enabled: only the methods themselves can say so.
     for route in BRIDGE_ROUTES:
         answer = message[page.name_of(route)]

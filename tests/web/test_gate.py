@@ -25,6 +25,9 @@ BODIES = {
     "messages.broadcast": {"payload": "hello"},
     "replies.post": {"ticketId": "t-1", "payload": "hello"},
     "inbox.ack": {"ticketIds": ["t-1"]},
+    # Refused by their own params: everything would be stopped for the other tests, and the person alone resumes.
+    "admin.stop": {"reason": 5},
+    "admin.resume": {"unknown": 1},
 }
 NAMES = {
     "agentId": "Jerry",

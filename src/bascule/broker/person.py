@@ -1,5 +1,6 @@
 """The person as a side of a ticket: agents ask, the person answers in words. An answer is a reply and never consent."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bascule.broker.protocol import OPEN_STATUSES
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     # It has the index of tickets, which asks us who a handle is.
     from bascule.broker.state import BrokerState
 
+# Asked for with every reply; as many as `kernel.call` remembers.
+_REMEMBERED = 4_096
 # Nobody can register it: it is a principal of ours.
 HANDLE = str(PERSON)
 # Of one sender, unanswered: a person who is asked more than this by one agent is being worn down.
@@ -21,6 +24,7 @@ MAX_QUESTIONS = 50
 MAX_QUESTION_BYTES = 16 * 1024
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def principal_of(target: str) -> Principal:
     """Who is behind the handle that a ticket is addressed to."""
     return PERSON if target == HANDLE else agent_principal(target)

@@ -27,12 +27,12 @@ from bascule.desktop.intents import intent_of, without_nothing
 from bascule.desktop.judging import JudgedTarget, Judging, doing_of
 from bascule.desktop.news import DesktopNews
 from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
-from bascule.desktop.switch import Switch
+from bascule.desktop.switch import Switch, check_session
 from bascule.desktop.traffic import Traffic
 from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import Forbidden, InvalidRequest
+from bascule.foundation.errors import Forbidden
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
@@ -165,13 +165,7 @@ class DesktopBridge:
         )
 
     def enable(self, call: Call, params: a.EnableParams, tx: Transaction) -> a.DesktopStatus:
-        unknown = sorted(set(params.environment) - set(a.SESSION_VARIABLES))
-        if unknown:
-            raise InvalidRequest(
-                f"{unknown[0]!r} is not a variable of a session", hint=f"there are: {', '.join(a.SESSION_VARIABLES)}"
-            )
-        if any("\0" in value for value in params.environment.values()):
-            raise InvalidRequest("a variable of a session holds a NUL character")
+        check_session(params.environment)
         if params.environment != self.switch.environment:
             self.hosting.end()
         self.switch.enable(tx, call.principal, params.environment)
@@ -191,7 +185,7 @@ class DesktopBridge:
         self.switch.stop(tx, call.principal)
         stopping = self._tasks.answer(self._stop_host(), call.method, detached=True)
         tx.subject = "desktop"
-        tx.then = lambda _: _detached(stopping)
+        tx.then = lambda _: stopping.copy()
 
     def stop_with_everything(self, tx: Transaction) -> Awaitable[str]:
         self.switch.stop_with_everything(tx)
@@ -500,10 +494,3 @@ class DesktopBridge:
             except HostGone as error:
                 self.hosting.lost(host, str(error))
                 raise refusals.lost_while_looking(error) from None
-
-
-def _detached(work: Deferred[Any]) -> Deferred[Any]:
-    """A copy of the answer; cancelling it does not cancel the work."""
-    answer: Deferred[Any] = Deferred()
-    work.add_done_callback(answer.take_over)
-    return answer

@@ -7,7 +7,9 @@ from typing import Final
 import msgspec
 
 from bascule.desktop.refusals import not_enabled, stopped
+from bascule.desktop.rows import SESSION_VARIABLES
 from bascule.foundation.clock import Clock
+from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
 
@@ -95,3 +97,14 @@ class Switch:
     def _release(self) -> None:
         self._pulled = False
         self._on_change("resumed", None)
+
+
+def check_session(environment: Mapping[str, str]) -> None:
+    """The variables by which a program finds the session: of those the host is given no others."""
+    unknown = sorted(set(environment) - set(SESSION_VARIABLES))
+    if unknown:
+        raise InvalidRequest(
+            f"{unknown[0]!r} is not a variable of a session", hint=f"there are: {', '.join(SESSION_VARIABLES)}"
+        )
+    if any("\0" in value for value in environment.values()):
+        raise InvalidRequest("a variable of a session holds a NUL character")

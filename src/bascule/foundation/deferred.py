@@ -96,6 +96,12 @@ class Deferred(Generic[T]):
         else:
             self.set_result(other.result())
 
+    def copy(self) -> "Deferred[T]":
+        """An answer of its own: cancelling it leaves this one alone."""
+        out: Deferred[T] = Deferred()
+        self.add_done_callback(out.take_over)
+        return out
+
     def mapped(self, change: Callable[[T], U]) -> "Deferred[U]":
         """A `Deferred` of the changed result. Cancelling it cancels this one."""
         out: Deferred[U] = Deferred()
