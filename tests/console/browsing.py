@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 from patience import PATIENCE
 from soft_key import SoftKey, b64
 
-PATIENCE_MS = PATIENCE * 1_000
+PATIENCE_MS = 15_000
 AUTHENTICATOR = {
     "protocol": "ctap2",
     "transport": "internal",
@@ -187,8 +187,13 @@ class Console:
         return self.rows.filter(has_text=words)
 
     def choose(self, words: str) -> "Console":
-        """Open one question and wait until it is whole and its buttons hear."""
-        self.row(words).first.click()
+        """Open one question and wait until it is whole and its buttons hear. Newcomers are let in first."""
+        row, newcomers = self.row(words).first, self.page.locator(".newcomers")
+        while not row.is_visible():
+            row.or_(newcomers).first.wait_for()
+            if newcomers.is_visible():
+                newcomers.click()
+        row.click()
         return self.ready()
 
     def ready(self) -> "Console":
@@ -197,7 +202,7 @@ class Console:
         return self
 
     def press(self, name: str) -> None:
-        self.page.locator(".answers").get_by_role("button", name=re.compile(name)).click()
+        self.page.locator(".answers").get_by_role("button", name=name, exact=True).click()
 
     def approve(self) -> None:
         expect(self.page.locator(".answers .primary")).not_to_have_attribute("aria-disabled", "true")

@@ -55,6 +55,7 @@ def scene():
 @pytest.fixture
 def person(scene, browser):
     """A tab in which the person is signed in; whatever goes wrong in it fails the test."""
+    scene.clear()
     with scene.browser(browser) as (context, faults):
         console = scene.signed_in(context)
         console.faults = faults

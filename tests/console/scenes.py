@@ -30,7 +30,7 @@ paths = ["keys/**"]
 # Two pages within a minute are refused; tests open many.
 AT_ONCE = {"bascule.admin.pairing.ALONE_SECONDS": 0.0}
 # An agent that does not wait: its question stays, and it may come back.
-NO_WAIT = {"approval_hold_ms": 0}
+NO_WAIT = {"approval_hold_ms": 1}
 
 
 class Scene:
@@ -113,6 +113,13 @@ class Scene:
         assert answer.status == 202, answer
         approval_id: str = answer.error["details"]["approvalId"]
         return approval_id
+
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        with self.person() as link:
+            while waiting := link.call("approvals.list", {"limit": 1_000}):
+                for each in waiting:
+                    link.call("approvals.decide", {"approvalId": each["approvalId"], "decision": "denied"})
 
     @contextlib.contextmanager
     def asking(self, path: str) -> Iterator["Waiting"]:

@@ -69,7 +69,9 @@ def test_from_up_to_an_approval_by_touch(house, browser):
         link.call("person.unlock", PASSPHRASE)
         link.call("policy.accept", {"digest": policy_digest(ASKING)})
 
-    with house.browser(browser) as (context, _):
+    with house.browser(browser) as (context, faults):
+        # Signing in ends the session that was only paired, and its stream with it.
+        faults.name("ERR_INCOMPLETE_CHUNKED_ENCODING.*/v1/events/all")
         console = Console(context, house.origin)
         Key(console.page)
         console.go()
@@ -109,30 +111,28 @@ def test_from_up_to_an_approval_by_touch(house, browser):
             answer = call.answer()
         assert (answer.status, answer.json) == (200, "felled")
         expect(console.page).to_have_title("Approvals · Bascule")
+        # Enrolled, signed in, approved: each with a signature that whoever has the ledger can check.
+        assert house.verified()["signatures"] == 3
+
+        # The next one is denied, in words: as the person's own they need a touch, and the agent reads them.
+        with house.asking("elm") as call:
+            console.choose("elm").press("Deny with words")
+            console.page.get_by_label("Why not?").fill("not this one, take the dead one")
+            console.press("Send these words")
+            console.outcome("not this one, take the dead one")
+            answer = call.answer()
+        assert answer.status == 403
+        assert "not this one, take the dead one" in answer.body.decode()
     assert house.grove.felled() == ["oak"]
-    # Enrolled, signed in, approved: each with a signature that whoever has the ledger can check.
-    assert house.verified()["signatures"] == 3
+    assert house.verified()["signatures"] == 4
 
 
 def test_denied_at_once_the_agent_is_refused(scene, person):
     approval = scene.asks("deny-me")
-    person.choose("deny-me").press("^d ?Deny$")
+    person.choose("deny-me").press("Deny")
     person.outcome("denied")
     assert scene.state(approval) == "denied"
     assert "deny-me" not in scene.grove.felled()
-
-
-def test_denied_with_words_needs_a_touch_and_the_agent_reads_them(scene, person):
-    approval = scene.asks("words")
-    before = scene.verified()["signatures"]
-    person.choose("words").press("Deny with words")
-    person.page.get_by_label("Why not?").fill("not this one, take the dead one")
-    person.press("Send these words")
-    person.outcome("not this one, take the dead one")
-    assert scene.state(approval) == "denied"
-    assert scene.verified()["signatures"] == before + 1
-    again = scene.jerry.post("/trees", {"path": "words"})
-    assert "not this one, take the dead one" in again.body.decode()
 
 
 def test_a_rule_for_some_minutes_lets_the_same_call_through(scene, person):
@@ -150,13 +150,13 @@ def test_a_rule_for_some_minutes_lets_the_same_call_through(scene, person):
 
 
 def test_a_run_is_approved_as_a_whole(scene, person):
-    space = scene.jerry.post("/v1/spaces", {"root": scene.project()})
+    space = scene.jerry.post("/v1/spaces", {"path": scene.project()})
     assert space.status == 200, space
     writes = [
         {"type": "createFile", "path": f"keys/{name}.txt", "content": f"{name}\n", "id": name}
         for name in ("one", "two", "three")
     ]
-    started = scene.jerry.post(f"/v1/spaces/{space.json['spaceId']}/runs", {"operations": writes})
+    started = scene.jerry.post(f"/v1/spaces/{space.json['spaceId']}/runs", {"protocolVersion": "1.0", "operations": writes})
     assert started.status == 200, started
     person.choose("keys/one.txt")
     expect(person.page.locator(".block-diff")).to_contain_text("one")
@@ -173,7 +173,9 @@ def test_ten_alike_are_answered_with_one_touch(scene, person):
     row = person.row("alike-")
     # The first of them may be shown before the rest is known; the list is put in order when it is opened anew.
     expect(person.page).to_have_title("(10) Approvals · Bascule")
-    person.go("live").go("approvals")
+    person.go("live")
+    expect(person.page.get_by_role("heading", name="Live")).to_be_visible()
+    person.go("approvals")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("×10")
     person.choose("alike-")
@@ -189,10 +191,13 @@ def test_the_passphrase_answers_where_there_is_no_key(scene, browser):
     approval = scene.asks("typed")
     with opened(browser) as (context, _):
         console = Console(context, scene.origin).go()
+        # A key that is nobody's: the browser asks it, and it says no.
+        Key(console.page)
         console.page.get_by_label("Passphrase").fill(TYPED)
         console.page.get_by_role("button", name="Sign in", exact=True).click()
         console.is_signed_in().choose("typed").approve()
         dialog = console.page.get_by_role("dialog")
+        expect(dialog.get_by_role("alert")).to_contain_text("No key answered")
         dialog.get_by_label("Passphrase").fill(TYPED)
         dialog.get_by_role("button", name="Approve", exact=True).click()
         console.outcome("approved")

@@ -15,11 +15,6 @@ from inside import CHEAP_PASSPHRASE
 from patience import PATIENCE
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
-# As if the door of the console were open.
-CONSOLE = """
-from bascule.daemon.compose import Daemon
-Daemon.console_address = lambda self: "http://localhost:5051"
-"""
 COMMAND = "rm -rf everything"
 
 
@@ -27,10 +22,11 @@ COMMAND = "rm -rf everything"
 def place():
     with short_dir() as folder:
         os.mkdir(f"{folder}/project")
-        settings = {"mcp": "on", "mcp_toolsets": "agents,workspace", "approval_hold_ms": 2_000}
-        with Living(f"{folder}/s", bug=CONSOLE, constants=CHEAP_PASSPHRASE, **settings) as daemon:
+        settings = {"mcp": "on", "mcp_toolsets": "agents,workspace", "approval_hold_ms": 2_000, "console_port": 0}
+        with Living(f"{folder}/s", constants=CHEAP_PASSPHRASE, **settings) as daemon:
             with LinkWire(daemon.link_socket).hello() as link:
                 link.call("person.set", PASSPHRASE)
+                daemon.console = link.call("daemon.status")["doors"]["console"]
             daemon.project = f"{folder}/project"
             yield daemon
 
@@ -53,7 +49,7 @@ def test_over_stdio_the_client_is_asked_to_open_the_question_and_its_answer_is_d
         (view,) = asked(place, f"agent:{name}")
         assert len(pages) == able
         if able:
-            assert pages[0]["params"]["url"] == f"http://localhost:5051/#/approvals/{view['approvalId']}"
+            assert pages[0]["params"]["url"] == f"{place.console}/#/approvals/{view['approvalId']}"
             assert COMMAND not in json.dumps(pages)
             accepted = {"jsonrpc": "2.0", "id": pages[0]["id"], "result": {"action": "accept", "content": {"ok": True}}}
             client.write(json.dumps(accepted).encode() + b"\n")
@@ -82,5 +78,5 @@ def test_over_http_the_client_is_asked_to_open_the_question_and_accepting_approv
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
     (view,) = eventually(lambda: asked(place, f"agent:{ann.handle}"), "it asks")
-    assert (shown[0].mode, shown[0].url) == ("url", f"http://localhost:5051/#/approvals/{view['approvalId']}")
+    assert (shown[0].mode, shown[0].url) == ("url", f"{place.console}/#/approvals/{view['approvalId']}")
     assert view["state"] == "pending"
