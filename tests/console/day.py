@@ -174,9 +174,9 @@ class Day(Scene):
             {"type": "message", "content": "Prices in whole cents, and tests for half a cent."},
             {"type": "editFile", "path": "prices.py", "edits": edits},
             {"type": "createFile", "path": "test_prices.py", "content": TESTS},
-            {"type": "shell", "command": "python3 -m unittest -v"},
+            {"type": "shell", "command": "python3 -B -m unittest -v"},
         )
-        self.ended(self.jerry, {"type": "shell", "command": "python3 -m unittest test_stock"})
+        self.ended(self.jerry, {"type": "shell", "command": "python3 -B -m unittest test_stock"})
         self.ended(self.jerry, {"type": "readFile", "path": "README.md"}, {"type": "shell", "command": "wc -l *.py"})
         self.decided(self.jerry, "rm -rf dist", "approved")
         self.decided(self.jerry, "rm -rf ~/.cache", "denied", reason="that is not the shop's")
@@ -246,7 +246,7 @@ class Day(Scene):
             row = f'{{"name": "{name}", "net": "2.50"}}\n'
             self.run(self.ada, {"type": "createFile", "path": f"fixtures/{name}.json", "content": row})
         self.plays("restart", {})
-        key, shown = ({"selector": each} for each in ({"byRole": "AXButton", "titleContains": "C"}, {"byRole": "AXTextArea"}))
+        key, shown = ({"selector": each} for each in ({"byRole": "AXButton", "titleContains": "="}, {"byRole": "AXTextArea"}))
         for method, more in (("click", {"target": key}), ("typeText", {"target": shown, "text": "41.20 * 1.19\n"})):
             asked = self.ada.post(f"/v1/desktop/{method}", {"route": CALCULATOR, **more})
             assert asked.status == 202, asked

@@ -34,7 +34,7 @@ def shoot(day: Day, browser: Browser, look: Look, folder: Path, wanted: set[str]
 
 def shrink(file: Path) -> None:
     with Image.open(file) as whole:
-        small = whole.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        small = whole.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     small.save(file, optimize=True)
 
 

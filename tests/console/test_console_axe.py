@@ -3,7 +3,7 @@
 import pytest
 from day import a_day
 from npm_tools import node_tools
-from walking import LOOKS, PACKAGES, PLACES, audit, visit
+from walking import LOOKS, OWN_STYLE, PACKAGES, PLACES, audit, visit
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,8 @@ def axe() -> str:
 @pytest.fixture(scope="module", params=LOOKS, ids=lambda look: look.name)
 def looking(request, day, browser):
     """A tab of this look, in which the person is signed in."""
-    with day.browser(browser, **request.param.context) as (context, _):
+    with day.browser(browser, **request.param.context) as (context, faults):
+        faults.name(OWN_STYLE)
         yield day.signed_in(context)
 
 
@@ -39,7 +40,8 @@ def test_the_keys_have_no_violation(looking, axe):
 
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
 def test_signing_in_has_no_violation(day, browser, axe, look):
-    with day.browser(browser, **look.context) as (context, _):
+    with day.browser(browser, **look.context) as (context, faults):
+        faults.name(OWN_STYLE)
         console = day.tab(context)
         console.page.get_by_role("button", name="Sign in with a passkey").wait_for()
         assert audit(console, axe) == []
@@ -47,7 +49,8 @@ def test_signing_in_has_no_violation(day, browser, axe, look):
 
 def test_the_audit_finds_what_is_wrong(day, browser, axe):
     """The control: text without contrast and a button without a name are violations."""
-    with day.browser(browser) as (context, _):
+    with day.browser(browser) as (context, faults):
+        faults.name(OWN_STYLE)
         console = day.signed_in(context)
         console.page.evaluate(
             """() => {

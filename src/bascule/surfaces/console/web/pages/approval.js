@@ -61,7 +61,7 @@ export function approvalDetail(ids, tools) {
         show(() => complete.value && open.value.length && !seenAll.value, () => h("p", { class: "scroll-hint" }, "Scroll through all of it to approve"))),
       show(openCount, () => answers({ ids, all, picked, complete, seenAll, tools, read }),
         () => h("div", { class: "answered", role: "status" }, () => outcome(ids, stateOf, over.value, all.value),
-          h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
+          h("button", { type: "button", "data-key": "j", "aria-keyshortcuts": "j", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
 }
 
 /** @param {any} view @param {number} count @param {Tools} tools @param {import("../view.js").Signal<string[]>} open */

@@ -115,7 +115,7 @@ function agentsTable(agents, doing) {
 /** @param {any} processes */
 function commandCards(processes) {
   return show(() => processes.value.value?.length,
-    () => h("ul", { class: "cards" }, list(() => processes.value.value ?? [], (item) => item.processId, (item) => commandCard(item, processes.reload))),
+    () => h("ul", { class: "cards" }, list(() => (processes.value.value ?? []).toSorted((a, b) => Number(b.running) - Number(a.running)), (item) => item.processId, (item) => commandCard(item, processes.reload))),
     () => empty("No command runs.", "bascule exec --background make test"));
 }
 
@@ -131,10 +131,10 @@ function commandCard(item, reload) {
     const { running, endedBy, exitCode } = item.value;
     return running ? "running" : endedBy && endedBy !== "exit" ? endedBy : `exit ${exitCode ?? "?"}`;
   };
-  return h("li", { class: "card" },
+  return h("li", { class: "card command-card" },
     h("code", { class: "command-line" }, visibleText(command)),
     h("p", { class: "muted" },
-      () => badge(state(), toneOf(state())), " ", visibleText(who(startedBy)), " ", time(startedAt),
+      () => badge(state(), state().startsWith("exit") ? (state() === "exit 0" ? "ok" : "bad") : toneOf(state())), " ", visibleText(who(startedBy)), " ", time(startedAt),
       runId && [" · ", h("a", { href: address(`runs/${runId}`) }, "its run")]),
     h("div", { class: "actions" },
       actionButton(() => (log.value ? "Read again" : "Output"), look),

@@ -71,6 +71,6 @@ export function questionDetail(id, tools) {
             h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now"))),
         () => h("div", { class: "answered", role: "status" }, () => badge(...(STATES[state.value] ?? [state.value, "plain"])), " ",
           () => (ticket.value?.response !== undefined ? h("span", null, "“", visibleText(ticket.value.response), "”") : null),
-          h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))));
+          h("button", { type: "button", "data-key": "j", "aria-keyshortcuts": "j", onclick: () => tools.goNext() }, kbd("j"), "Next question"))));
     }));
 }
