@@ -56,7 +56,9 @@ async () => {
   const taken = [];
   let began = null;
   document.addEventListener("scroll", () => { began = performance.now(); }, true);
-  for (let top = 0; top < box.scrollHeight - box.clientHeight; top += 1_000) {
+  // Ten rows a frame: 600 a second, faster than anybody reads.
+  const step = 10 * document.querySelector(".virtual-row").offsetHeight;
+  for (let top = 0; top < box.scrollHeight - box.clientHeight; top += step) {
     box.scrollTop = top;
     began = null;
     await frame();
@@ -140,7 +142,7 @@ def _measure(section: Section, settings: Settings, scene: Any, browser: Any) -> 
         loaded = page.evaluate(LOAD_ALL, tickets)
         frames = sorted(page.evaluate(SCROLL))
         keep(SCROLLED, frames[int(len(frames) * 0.95)], "ms")
-        section.notes.append(f"{loaded:,} tickets in {len(frames)} frames; the worst took {frames[-1]:.1f} ms.")
+        section.notes.append(f"{loaded:,} tickets in {len(frames)} frames; the median is {middle(frames):.1f} ms, the worst {frames[-1]:.1f} ms.")
 
 
 def _painted(scene: Any, page: Any, path: str) -> float:

@@ -15,15 +15,34 @@ from playwright.sync_api import Browser  # noqa: E402 - as above
 from walking import LOOKS, PLACES, Look, visit  # noqa: E402 - as above
 
 IMAGES = TESTS.parent / "docs" / "img" / "console"
+# What docs/console.md shows. `--all` takes the others, too, for somebody who looks at every page.
+SHOWN = frozenset(
+    [
+        "approval-command",
+        "approval-alike",
+        "approval-click",
+        "question",
+        "live",
+        "tickets",
+        "conversation",
+        "run",
+        "evidence",
+        "game",
+        "ledger",
+        "policy",
+        "health",
+        "person",
+    ]
+)
 # Flat colours and text: a palette loses nothing that one sees, and a picture has a third of its bytes.
 COLOURS = 256
 
 
-def shoot(day: Day, browser: Browser, look: Look, folder: Path, wanted: set[str]) -> None:
+def shoot(day: Day, browser: Browser, look: Look, folder: Path, wanted: frozenset[str]) -> None:
     with day.browser(browser, **look.context) as (context, _):
         console = day.signed_in(context)
         for place in PLACES:
-            if wanted and place.name not in wanted:
+            if place.name not in wanted:
                 continue
             visit(console, place.on(day))
             console.page.mouse.move(0, 0)
@@ -42,13 +61,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Take the pictures of docs/console.md.")
     parser.add_argument("--into", type=Path, default=IMAGES, help="the folder of the pictures")
     parser.add_argument("--only", action="append", default=[], help="this picture alone (repeatable)")
+    parser.add_argument("--all", action="store_true", help="every page")
     parser.add_argument("--look", choices=[look.name for look in LOOKS], action="append", help="in this look alone")
     args = parser.parse_args()
     os.makedirs(args.into, exist_ok=True)
+    everything = frozenset(place.name for place in PLACES)
+    wanted = frozenset(args.only) or (everything if args.all else SHOWN)
     with a_day() as day, chromium() as browser:
         for look in LOOKS:
             if not args.look or look.name in args.look:
-                shoot(day, browser, look, args.into, set(args.only))
+                shoot(day, browser, look, args.into, wanted)
     files = sorted(args.into.glob("*.png"))
     size = sum(file.stat().st_size for file in files)
     sys.stdout.write(f"docs-screens: {len(files)} pictures, {size / 1e6:.1f} MB, in {args.into}\n")

@@ -56,6 +56,9 @@ def test_g_and_a_letter_goes_to_each_page(keyed):
 
 def test_j_and_k_walk_and_a_d_r_u_answer(scene, keyed):
     walked = [scene.asks(path) for path in ("walk-one/a", "walk-two/bb", "other-three")]
+    # Whoever came while one looked waits below "2 new"; a page that is opened anew has all in order.
+    expect(keyed.page).to_have_title("(3) Approvals · Bascule")
+    press(keyed, "g l g a")
     expect(keyed.row("other-three")).to_have_count(1)
     press(keyed, "j")
     keyed.ready()
@@ -93,6 +96,21 @@ def test_j_and_k_walk_and_a_d_r_u_answer(scene, keyed):
     keyed.outcome("approved")
     assert sorted(scene.state(each) for each in walked) == ["approved", "denied", "denied"]
     assert is_somewhere(keyed)
+
+
+def test_n_shows_newcomers(scene, keyed):
+    scene.asks("was-here")
+    expect(keyed.row("was-here")).to_have_count(1)
+    scene.asks("came-later/x")
+    expect(keyed.page.locator(".newcomers")).to_have_text(re.compile("1 new"))
+    expect(keyed.row("came-later")).to_have_count(0)
+    press(keyed, "n")
+    expect(keyed.row("came-later")).to_have_count(1)
+    for _ in range(2):
+        press(keyed, "j")
+        keyed.ready()
+        press(keyed, "d")
+        keyed.outcome("denied")
 
 
 def test_tab_reaches_every_answer_and_approve_is_never_first(scene, keyed):
