@@ -1,4 +1,4 @@
-"""The console in a real browser: what a person waits for, what a visit loads, and what an open page costs the daemon."""
+"""The console in a real browser: what a person waits for, what a visit loads, what an open page costs the daemon."""
 
 import contextlib
 import sys
@@ -142,7 +142,9 @@ def _measure(section: Section, settings: Settings, scene: Any, browser: Any) -> 
         loaded = page.evaluate(LOAD_ALL, tickets)
         frames = sorted(page.evaluate(SCROLL))
         keep(SCROLLED, frames[int(len(frames) * 0.95)], "ms")
-        section.notes.append(f"{loaded:,} tickets in {len(frames)} frames; the median is {middle(frames):.1f} ms, the worst {frames[-1]:.1f} ms.")
+        section.notes.append(
+            f"{loaded:,} tickets in {len(frames)} frames: median {middle(frames):.1f}, worst {frames[-1]:.1f} ms."
+        )
 
 
 def _painted(scene: Any, page: Any, path: str) -> float:

@@ -66,7 +66,7 @@ def total(basket):
 ROUNDED = '''def with_tax(net: Decimal, rate: Decimal = TAX) -> Decimal:
     """The price that is asked for at the till: whole cents, half a cent goes up."""
     return (net * (1 + rate)).quantize(CENT, ROUND_HALF_UP)'''
-TESTS = '''import unittest
+TESTS = """import unittest
 from decimal import Decimal
 
 from prices import total, with_tax
@@ -82,7 +82,7 @@ class Prices(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
-'''
+"""
 HEAD = '''"""What a basket costs, in whole cents."""
 
 from decimal import ROUND_HALF_UP, Decimal
@@ -92,9 +92,14 @@ TAX = Decimal("0.19")
 '''
 REVIEW = "I am changing with_tax() to whole cents. Half a cent goes up, as the law wants it. Do you see a problem?"
 # Longer than a screen: it is read to its end before it can be approved.
-MIGRATION = "-- Prices become whole cents.\nBEGIN;\n" + "".join(
-    f"UPDATE article SET cents = ROUND(price * 100) WHERE id BETWEEN {at} AND {at + 499};\n" for at in range(1, 60_000, 500)
-) + "ALTER TABLE article DROP COLUMN price;\nCOMMIT;\n"
+MIGRATION = (
+    "-- Prices become whole cents.\nBEGIN;\n"
+    + "".join(
+        f"UPDATE article SET cents = ROUND(price * 100) WHERE id BETWEEN {at} AND {at + 499};\n"
+        for at in range(1, 60_000, 500)
+    )
+    + "ALTER TABLE article DROP COLUMN price;\nCOMMIT;\n"
+)
 AGENTS = (("Ada", "claude"), ("Mira", "claude"), ("Tom", "gemini"))
 
 
@@ -136,15 +141,23 @@ class Day(Scene):
     # -- words --
 
     def _talk(self) -> None:
-        self.review = self.answered(self.ada, "Jerry", REVIEW, self.jerry, "Looks right. 0.05 net is 0.0595: please test that one, too.")
-        self.answered(self.jerry, "Ada", "Do you need `build/` for anything?", self.ada, "No. It is made anew each time.")
-        self.answered(self.mira, "Ada", {"order": 4711, "items": ["tea", "cups"], "net": "41.20"}, self.ada, {"total": "49.03"})
+        self.review = self.answered(
+            self.ada, "Jerry", REVIEW, self.jerry, "Looks right. 0.05 net is 0.0595: please test that one, too."
+        )
+        self.answered(
+            self.jerry, "Ada", "Do you need `build/` for anything?", self.ada, "No. It is made anew each time."
+        )
+        self.answered(
+            self.mira, "Ada", {"order": 4711, "items": ["tea", "cups"], "net": "41.20"}, self.ada, {"total": "49.03"}
+        )
         self.tom.send("Ada", "Is anybody in the cave with me?")
         taken = done(self.ada.get("/agents/Ada/inbox?waitMs=0"))
         assert taken
         cancelled = self.jerry.send("Mira", "Never mind, found it.")
         done(self.jerry.post(f"/tickets/{cancelled}/cancel"))
-        done(self.jerry.post("/broadcast", {"agentIds": ["Ada", "Mira", "Tom"], "payload": "The till is closed at six."}))
+        done(
+            self.jerry.post("/broadcast", {"agentIds": ["Ada", "Mira", "Tom"], "payload": "The till is closed at six."})
+        )
 
     def answered(self, asker: Caller, target: str, payload: Any, answerer: Caller, reply: Any) -> str:
         ticket = asker.send(target, payload, conversationId=f"{target.lower()}-today")
@@ -155,7 +168,9 @@ class Day(Scene):
     # -- work --
 
     def run(self, agent: Caller, *operations: dict[str, Any]) -> str:
-        started: str = done(agent.post(f"/v1/spaces/{self.space}/runs", {"protocolVersion": "1.0", "operations": list(operations)}))["runId"]
+        started: str = done(
+            agent.post(f"/v1/spaces/{self.space}/runs", {"protocolVersion": "1.0", "operations": list(operations)})
+        )["runId"]
         return started
 
     def ended(self, agent: Caller, *operations: dict[str, Any]) -> str:
@@ -210,7 +225,9 @@ class Day(Scene):
     # -- a desktop --
 
     def _use_the_desktop(self) -> None:
-        session = {name: self.desktop.environment[name] for name in SESSION_VARIABLES if name in self.desktop.environment}
+        session = {
+            name: self.desktop.environment[name] for name in SESSION_VARIABLES if name in self.desktop.environment
+        }
         self.desktop.spawn("gnome-calculator", "--mode=basic")
         with self.person() as link:
             link.call("desktop.enable", {"environment": session})
@@ -218,7 +235,7 @@ class Day(Scene):
             self.allow(link, asked)
             ready = {"selectorExists": {"byRole": "AXButton", "titleContains": "7"}}
             self.allow(link, self.on_desktop("waitUntil", route=CALCULATOR, condition=ready, timeoutMs=25_000))
-            for title in ("7", "×", "6", "="):
+            for title in ("7", "\u00d7", "6", "="):
                 target = {"selector": {"byRole": "AXButton", "titleContains": title}}
                 self.allow(link, self.on_desktop("click", route=CALCULATOR, target=target))
 
@@ -239,19 +256,27 @@ class Day(Scene):
     # -- what waits for the person --
 
     def _ask(self) -> None:
-        self.question = self.jerry.send("person", {"question": "The shop sells nothing on Sundays. May the till be closed then?", "choices": ["yes", "no", "only in winter"]}, timeoutMs=AWAKE_MS)
+        self.question = self.jerry.send(
+            "person",
+            {
+                "question": "The shop sells nothing on Sundays. May the till be closed then?",
+                "choices": ["yes", "no", "only in winter"],
+            },
+            timeoutMs=AWAKE_MS,
+        )
         self.run(self.jerry, {"type": "shell", "command": "rm -rf build && tar -cf build.tar prices.py"})
         self.run(self.ada, {"type": "createFile", "path": "migrations/0007_cents.sql", "content": MIGRATION})
         for name in ("tea", "cups", "sugar", "spoons"):
             row = f'{{"name": "{name}", "net": "2.50"}}\n'
             self.run(self.ada, {"type": "createFile", "path": f"fixtures/{name}.json", "content": row})
         self.plays("restart", {})
-        key, shown = ({"selector": each} for each in ({"byRole": "AXButton", "titleContains": "="}, {"byRole": "AXTextArea"}))
+        key, shown = (
+            {"selector": each} for each in ({"byRole": "AXButton", "titleContains": "="}, {"byRole": "AXTextArea"})
+        )
         for method, more in (("click", {"target": key}), ("typeText", {"target": shown, "text": "41.20 * 1.19\n"})):
             asked = self.ada.post(f"/v1/desktop/{method}", {"route": CALCULATOR, **more})
             assert asked.status == 202, asked
         self.mira.send("person", "Ms Okafor asks when her order comes. What may I promise her?", timeoutMs=AWAKE_MS)
-
 
     # -- where things are --
 

@@ -2,8 +2,9 @@
 
 import pytest
 from day import a_day
-from npm_tools import node_tools
 from walking import LOOKS, OWN_STYLE, PACKAGES, PLACES, audit, visit
+
+from npm_tools import node_tools
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,9 @@ def test_tab_reaches_every_answer_and_approve_is_never_first(scene, keyed):
         reached.append(focused(keyed))
         if "Not now" in reached[-1]:
             break
-    answers = [next((at for at, each in enumerate(reached) if word in each), -1) for word in ("Approve", "Deny", "words")]
+    answers = [
+        next((at for at, each in enumerate(reached) if word in each), -1) for word in ("Approve", "Deny", "words")
+    ]
     assert -1 not in answers, reached
     assert answers == sorted(answers)
     assert answers[0] > 0, "something stands between the question and its yes"
@@ -143,7 +145,9 @@ def test_a_dialog_keeps_the_focus_and_gives_it_back(keyed):
     expect(dialog).to_contain_text("STOP EVERYTHING")
     for _ in range(5):
         press(keyed, "Tab")
-        assert keyed.page.evaluate("() => !!document.activeElement.closest('dialog') || document.activeElement === document.body")
+        assert keyed.page.evaluate(
+            "() => !!document.activeElement.closest('dialog') || document.activeElement === document.body"
+        )
     # Keys are the dialog's: nothing behind it hears them.
     press(keyed, "g t")
     expect(keyed.page.locator("h1")).to_have_text("Approvals")
