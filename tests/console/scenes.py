@@ -60,11 +60,16 @@ class Scene:
 
     def people(self) -> "Scene":
         """A person with a passphrase and a key, and an agent."""
-        with self.person(new=True) as link:
-            code = link.call("passkeys.invite")["code"]
-        enrolled(Spoken(self.daemon).pair(), self.key, code)
+        with self.person(new=True):
+            pass
+        self.enrol(self.key)
         self.jerry = Caller(self.daemon).register("Jerry")
         return self
+
+    def enrol(self, key: SoftKey) -> None:
+        with self.person() as link:
+            code = link.call("passkeys.invite")["code"]
+        enrolled(Spoken(self.daemon).pair(), key, code)
 
     @contextlib.contextmanager
     def person(self, *, new: bool = False) -> Iterator[LinkWire]:
