@@ -148,7 +148,9 @@ new MutationObserver((changes) => {
 
 # What must be of its kind, or the page would rather show nothing: names, times, numbers of states.
 _TYPED: tuple[tuple[str, str], ...] = (
-    (r"(At|until|replyBy|since|now)$", "2026-01-01T00:00:00Z"),
+    (r"^(expiresAt|until|replyBy)$", "2099-01-01T00:00:00Z"),
+    (r"(At|since|now)$", "2026-01-01T00:00:00Z"),
+    (r"^state$", "pending"),
     (r"(?i)digest$|^hash$|^head$", "ab" * 32),
 )
 

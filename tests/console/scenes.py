@@ -52,9 +52,8 @@ class Scene:
     def origin(self) -> str:
         return f"http://localhost:{self.port}"
 
-    def restart(self) -> None:
-        """The same state and port, as after `bascule down` and `up`."""
-        self.daemon.stop()
+    def start_again(self) -> None:
+        """The same state and ports, as `bascule up` after `down`."""
         self.options["console_port"] = self.port
         self.daemon = self.grove.live(**self.options | {"port": self.daemon.port})
 
