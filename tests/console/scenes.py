@@ -47,6 +47,7 @@ class Scene:
         # Each sign-in and proof counts one on; a later tab's copy must not be behind.
         self._counters = itertools.count(1_000, 1_000)
         self.key = SoftKey()
+        self._crowd: list[Caller] = []
 
     @property
     def origin(self) -> str:
@@ -110,9 +111,15 @@ class Scene:
 
     # -- questions --
 
-    def asks(self, path: str) -> str:
-        """Jerry asks and does not wait; the id."""
-        answer = self.jerry.post("/trees", {"path": path})
+    def crowd(self, size: int) -> list[Caller]:
+        """So many more agents: each may have 32 questions waiting."""
+        found = len(self._crowd)
+        self._crowd += [self.local().register(f"Crowd{number}") for number in range(found, size)]
+        return self._crowd[:size]
+
+    def asks(self, path: str, who: Caller | None = None) -> str:
+        """Jerry asks, or another one, and does not wait; the id."""
+        answer = (who or self.jerry).post("/trees", {"path": path})
         assert answer.status == 202, answer
         approval_id: str = answer.error["details"]["approvalId"]
         return approval_id

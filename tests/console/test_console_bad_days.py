@@ -5,6 +5,7 @@ import os
 import re
 import threading
 import time
+from collections import deque
 
 import pytest
 from browsing import Console, opened
@@ -17,8 +18,13 @@ LONG = bool(os.environ.get("BASCULE_LONG"))
 TABS = 10
 CLICKS = 1_000 if LONG else 100
 ARRIVALS_PER_SECOND = 20
+MOST_WAITING = 200
 MANY = 1_000 if LONG else 300
-BIG = 1 << 20
+# So many questions of one agent may wait.
+PER_AGENT = 32
+# A person is asked to read half a mebibyte at most; a message may be larger.
+MOST_ASKED = 480_000
+MOST_SENT = 1_030_000
 HOURS_2 = 2 * 3_600 * 1_000
 # The disk is full while this file is there.
 FULL = """
@@ -92,9 +98,11 @@ def test_ten_tabs_share_one_stream_and_all_of_them_load(scene, browser):
 
 def test_many_questions_are_listed_and_the_last_can_be_answered(scene, browser):
     scene.clear()
+    crowd = scene.crowd(MANY // PER_AGENT + 1)
     for number in range(MANY):
-        # No two alike: each has its own row.
-        scene.asks(f"{'abcdefghij'[number % 10] * (1 + number // 10)} tree")
+        # No two of one agent are alike: each has its own row.
+        name = "abcdefghijklmnop"[number % 16] + "abcdefghijklmnop"[number // 16 % 16]
+        scene.asks(f"{name} tree", crowd[number // PER_AGENT])
     with scene.browser(browser) as (context, _):
         console = scene.signed_in(context)
         expect(console.page).to_have_title(f"({MANY}) Approvals · Bascule")
@@ -105,14 +113,26 @@ def test_many_questions_are_listed_and_the_last_can_be_answered(scene, browser):
         expect(console.page).to_have_title(f"({MANY - 1}) Approvals · Bascule")
 
 
-def test_a_question_of_a_mebibyte_is_shown_and_must_be_scrolled_through(scene, person):
+def lines(size: int) -> str:
     line = "all work and no play makes a dull tree " * 3
-    approval = scene.asks("big\n" + "\n".join(f"{number} {line}" for number in range(BIG // len(line) - 200)))
+    return "\n".join(f"{number:6} {line}" for number in range(size // (len(line) + 8)))
+
+
+def test_a_message_of_a_mebibyte_is_shown(scene, person):
+    ticket = scene.local().register("Long").send("Jerry", lines(MOST_SENT))
+    person.go(f"tickets/{ticket}")
+    expect(person.page.locator("main")).to_contain_text("all work and no play")
+
+
+def test_a_question_of_half_a_mebibyte_is_shown_and_must_be_scrolled_through(scene, person):
+    approval = scene.asks("big\n" + lines(MOST_ASKED))
     person.row("big").click()
     approve = person.page.locator(".answers .primary")
     expect(approve).to_have_attribute("title", "Scroll to the end of the preview first")
     person.ready()
-    approve.click()
+    # It looks disabled; somebody presses it all the same.
+    approve.click(force=True)
+    expect(person.page.get_by_role("alert")).to_contain_text("Scroll to the end of the preview first")
     expect(person.page.get_by_role("dialog")).to_have_count(0)
     person.page.locator(".end-of-preview").last.scroll_into_view_if_needed()
     expect(approve).not_to_have_attribute("aria-disabled", "true")
@@ -128,7 +148,7 @@ def test_a_question_of_a_mebibyte_is_shown_and_must_be_scrolled_through(scene, p
 @pytest.mark.parametrize("ahead_ms", [HOURS_2, -HOURS_2])
 def test_a_wrong_clock_of_the_browser_neither_ends_a_question_nor_keeps_one(scene, browser, ahead_ms):
     scene.clear()
-    approval = scene.asks("clock")
+    approval = scene.asks(f"clock {ahead_ms}")
     with scene.browser(browser) as (context, _):
         context.add_init_script(f"const now = Date.now; Date.now = () => now() + {ahead_ms};")
         console = scene.signed_in(context)
@@ -170,13 +190,19 @@ def test_a_click_hits_what_it_aimed_at_while_questions_pour_in(scene, browser):
         scene.asks(f"target {'abcdefgh'[number]} there")
     over = threading.Event()
     arrived = 0
+    crowd = scene.crowd(MOST_WAITING // PER_AGENT + 1)
 
     def pour() -> None:
+        """New ones come, and the oldest of them are answered elsewhere."""
         nonlocal arrived
-        while not over.is_set():
-            scene.asks(f"flood {arrived % 97} {'xyz'[arrived % 3] * (arrived % 11)}")
-            arrived += 1
-            over.wait(1 / ARRIVALS_PER_SECOND)
+        waiting: deque[str] = deque()
+        with scene.person() as link:
+            while not over.wait(1 / ARRIVALS_PER_SECOND):
+                path = f"flood {arrived} {'xyz'[arrived % 3] * (arrived % 11)}"
+                waiting.append(scene.asks(path, crowd[arrived % len(crowd)]))
+                arrived += 1
+                if len(waiting) > MOST_WAITING:
+                    link.call("approvals.decide", {"approvalId": waiting.popleft(), "decision": "denied"})
 
     with scene.browser(browser) as (context, _):
         console = scene.signed_in(context)

@@ -102,7 +102,7 @@ def test_a_daemon_full_of_them_shows_them_as_text(scene, person, said):
     """No daemon of ours answers like this: whatever it leaves through, the page still stands."""
     page = person.page
     # The one stream of a thing that is not there.
-    person.faults.name(r"/v1/runs/run_1/stream", r"/v1/games/[^ ]*/stream")
+    person.faults.name(r"/v1/runs/run_1/stream", r"/picture", r"/v1/games/[^ ]*/stream")
     shown = set()
 
     def answer(route: Any) -> None:
@@ -145,9 +145,9 @@ def test_agents_write_them_wherever_they_can(scene, person):
         scene.asks(text)
     expect(page.get_by_text("Writer9").first).to_be_visible()
     assert effects(page) == []
-    for place in (f"tickets/{ticket}", "ledger", "approvals"):
+    for place, words in ((f"tickets/{ticket}", "hit"), ("ledger", "messages.send"), ("approvals", "hit")):
         person.go(place)
-        expect(page.locator("main")).to_contain_text("hit")
+        expect(page.locator("main")).to_contain_text(words)
         page.evaluate(SCROLL)
     person.choose("hit")
     expect(page.locator(".question-body")).to_contain_text("hit")
