@@ -29,6 +29,8 @@ AUTHENTICATOR = {
 _OWN_END = "net::ERR_ABORTED"
 # Chromium's, on other words: `headless` is Playwright's own affair.
 _FLAGS = [flag for flag in FLAGS if flag != "--headless"]
+# A name of the attacker's, which leads to us.
+_REBOUND = "--host-resolver-rules=MAP evil.test 127.0.0.1"
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -38,7 +40,7 @@ def chromium(*flags: str) -> Iterator[Browser]:
     """One browser. While it lives, asyncio counts as running in this thread: Playwright's own loop."""
     program = find_chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=[*_FLAGS, *flags])
+        browser = playwright.chromium.launch(executable_path=program, args=[*_FLAGS, _REBOUND, *flags])
         try:
             yield browser
         finally:

@@ -48,24 +48,29 @@ class Scene:
         # Each sign-in and proof counts one on; a later tab's copy must not be behind.
         self._counters = itertools.count(1_000, 1_000)
         self.key = SoftKey()
+        self._crowd: list[Caller] = []
 
     @property
     def origin(self) -> str:
         return f"http://localhost:{self.port}"
 
-    def restart(self) -> None:
-        """The same state and port, as after `bascule down` and `up`."""
-        self.daemon.stop()
+    def start_again(self) -> None:
+        """The same state and ports, as `bascule up` after `down`."""
         self.options["console_port"] = self.port
         self.daemon = self.grove.live(**self.options | {"port": self.daemon.port})
 
     def people(self) -> "Scene":
         """A person with a passphrase and a key, and an agent."""
-        with self.person(new=True) as link:
-            code = link.call("passkeys.invite")["code"]
-        enrolled(Spoken(self.daemon).pair(), self.key, code)
+        with self.person(new=True):
+            pass
+        self.enrol(self.key)
         self.jerry = Caller(self.daemon).register("Jerry")
         return self
+
+    def enrol(self, key: SoftKey) -> None:
+        with self.person() as link:
+            code = link.call("passkeys.invite")["code"]
+        enrolled(Spoken(self.daemon).pair(), key, code)
 
     @contextlib.contextmanager
     def person(self, *, new: bool = False) -> Iterator[LinkWire]:
@@ -107,9 +112,15 @@ class Scene:
 
     # -- questions --
 
-    def asks(self, path: str) -> str:
-        """Jerry asks and does not wait; the id."""
-        answer = self.jerry.post("/trees", {"path": path})
+    def crowd(self, size: int) -> list[Caller]:
+        """So many more agents: each may have 32 questions waiting."""
+        found = len(self._crowd)
+        self._crowd += [self.local().register(f"Crowd{number}") for number in range(found, size)]
+        return self._crowd[:size]
+
+    def asks(self, path: str, who: Caller | None = None) -> str:
+        """Jerry asks, or another one, and does not wait; the id."""
+        answer = (who or self.jerry).post("/trees", {"path": path})
         assert answer.status == 202, answer
         approval_id: str = answer.error["details"]["approvalId"]
         return approval_id

@@ -6,7 +6,7 @@ import { leading, start as startStream, state as streamState } from "./stream.js
 import * as inbox from "./inbox.js";
 import * as stop from "./stop.js";
 import { signIn } from "./proof.js";
-import { dialog, failure, kbd, toastBox, toastError } from "./widgets.js";
+import { dialog, failure, kbd, noteSkew, toastBox, toastError } from "./widgets.js";
 
 /**
  * A page. `render` runs in a scope that ends when another page is shown; a page with `update` gets new parameters of
@@ -261,6 +261,7 @@ new MutationObserver(() => {
 }).observe(frame, { childList: true, subtree: true });
 stop.start();
 effect(() => stop.follow());
+effect(() => noteSkew(session.value.aheadMs ?? 0));
 inbox.start(announce);
 startSession().then(startStream).catch(reportError);
 effect(() => { document.documentElement.dataset.leading = String(leading.value); });
