@@ -36,6 +36,7 @@ NAMES = {
     "gameId": "burrow",
     "tool": "burrow/look",
     "path": "src/a.txt",
+    "passkeyId": "pky_1",
 }
 
 
