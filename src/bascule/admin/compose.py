@@ -20,4 +20,5 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         ledger_days=kernel.config.of(AdminSettings).ledger_days,
         consent=Consent(kernel.desk),
         rulebook=ports.need(RULEBOOK),
+        all_events=kernel.events,
     ).bridge()

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bascule.admin import approvals
+from bascule.admin import approvals, events
 from bascule.admin import protocol as admin
 from bascule.kernel.declared import Declared
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class AdminDeclared(Declared):
     name = "admin"
-    rows = (*admin.METHODS, *approvals.METHODS)
+    rows = (*admin.METHODS, *approvals.METHODS, *events.METHODS)
     made_by = "bascule.admin.compose:make_admin"
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":

@@ -10,6 +10,7 @@ from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Conflict, Forbidden, Overloaded
 from bascule.kernel.call import Call
+from bascule.kernel.event_ring import EventRing, Fact, Kind
 from bascule.kernel.identity.passphrase import UNLOCK_SECONDS, PassphraseThrottle, make_hash, verify
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.rows import Nothing
@@ -18,10 +19,11 @@ T = TypeVar("T")
 
 
 class Person:
-    def __init__(self, facts: Table[DaemonFact], journal: Journal, clock: Clock) -> None:
+    def __init__(self, facts: Table[DaemonFact], journal: Journal, clock: Clock, events: EventRing) -> None:
         self._facts = facts
         self._journal = journal
         self._clock = clock
+        self._events = events
         self._throttle = PassphraseThrottle()
         # Hashing is slow on purpose: one at a time, or anybody could queue hours of it.
         self._setting = False
@@ -44,6 +46,7 @@ class Person:
             # Two may have asked at once: the first one set it.
             self._must_be_unset()
             tx.put(self._facts, PERSON_KEY, DaemonFact(hashed, self._clock.wall_ms()))
+            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.PERSON, event="set")))
             # Trust rests on knowing later who did this: the ledger names the process.
             tx.details = {"process": getattr(call.connection, "peer", None)}
             return PersonResult(set=True)
@@ -71,6 +74,7 @@ class Person:
                 raise Forbidden("wrong passphrase", hint="try again; `bascule person reset` starts over")
             self._throttle.succeeded()
             tx.after.append(lambda: connection.unlock(UNLOCK_SECONDS))
+            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.PERSON, event="unlocked")))
             tx.details = {"seconds": UNLOCK_SECONDS, "process": getattr(call.connection, "peer", None)}
             return PersonResult(set=True, unlocked_s=float(UNLOCK_SECONDS))
 

@@ -7,8 +7,9 @@ from time import perf_counter
 
 import msgspec
 
-from bascule.admin import approvals
+from bascule.admin import approvals, events
 from bascule.admin import protocol as rows
+from bascule.admin.all_events import AllEvents
 from bascule.admin.consent import Consent
 from bascule.admin.declared import AdminDeclared
 from bascule.admin.person import Person
@@ -30,6 +31,7 @@ from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.kernel.call import Call, Principal
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
 from bascule.kernel.ledger import Segment, Verifier, read_record
@@ -61,6 +63,7 @@ class Admin:
         ledger_days: int,
         consent: Consent,
         rulebook: Rulebook,
+        all_events: EventRing,
     ) -> None:
         self._store = store
         self._journal = journal
@@ -69,7 +72,8 @@ class Admin:
         self._collect_all = collect_all
         self._status = status
         self._ledger_days = ledger_days
-        self.person = Person(facts, journal, clock)
+        self.person = Person(facts, journal, clock, all_events)
+        self.all_events = AllEvents(all_events)
         # Who asked for it hears of a fault.
         self._tasks = Tasks(lambda _name, _error: None)
         self.consent = consent
@@ -102,6 +106,7 @@ class Admin:
                 approvals.POLICY_SHOW.bind(self.rulebook.show),
                 approvals.POLICY_EXPLAIN.bind(self.rulebook.explain),
                 approvals.POLICY_ACCEPT.bind(self.rulebook.accept),
+                events.EVENTS_ALL.bind(self.all_events.stream),
             ],
             gauges=[
                 Gauge("bascule_approvals_pending", "Questions that wait for the person.", self.consent.pending),

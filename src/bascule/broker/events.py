@@ -6,11 +6,15 @@ from collections.abc import Callable
 from bascule.broker.protocol import Event, EventsParams, RecentEventsParams
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.stream import Stream
+from bascule.foundation.text import one_line
 from bascule.kernel.call import Call
+from bascule.kernel.event_ring import EventRing, Fact, Kind
 from bascule.kernel.journal_ports import Log, LogLine
 
 # What a reader that reconnects with `after` can still get; older is in the ledger.
 RING_EVENTS = 1_000
+# A bell's name, a group's, or a short sentence of ours.
+MAX_DETAIL_CHARS = 120
 
 
 class BrokerEvent(LogLine, frozen=True, gc=False):
@@ -22,6 +26,18 @@ class BrokerEvent(LogLine, frozen=True, gc=False):
     sender: str | None = None
     status: str | None = None
     detail: str | None = None
+
+    def as_fact(self) -> Fact:
+        kind, _, event = self.event.partition(".")
+        return Fact(
+            kind=Kind.TICKET if kind == "ticket" else Kind.AGENT,
+            event=event,
+            id=self.ticket or self.agent,
+            agent_id=self.agent,
+            sender=self.sender,
+            status=self.status,
+            text=one_line(self.detail, MAX_DETAIL_CHARS) if self.detail else None,
+        )
 
     def concerns(self, agent_id: str | None) -> bool:
         return agent_id is None or agent_id in (self.agent, self.sender)
@@ -40,9 +56,11 @@ class BrokerEvent(LogLine, frozen=True, gc=False):
 
 
 class EventHub:
-    def __init__(self, clock: Clock, log: Log, *, ring: int = RING_EVENTS) -> None:
+    def __init__(self, clock: Clock, log: Log, everything: EventRing, *, ring: int = RING_EVENTS) -> None:
+        """`everything` gets each event as well: it is what `events.all` shows of agents and tickets."""
         self._clock = clock
         self._log = log
+        self._everything = everything
         # Number, wall time, event.
         self._ring: deque[tuple[int, int, BrokerEvent]] = deque(maxlen=ring)
         self._streams: dict[Stream, str | None] = {}
@@ -66,6 +84,7 @@ class EventHub:
         at = self._clock.wall_ms()
         self._ring.append((self._last, at, broker_event))
         self._log(broker_event)
+        self._everything.publish(broker_event, at)
         if self._streams:
             for stream, wanted in self._streams.items():
                 if broker_event.concerns(wanted):

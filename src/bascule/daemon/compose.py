@@ -24,6 +24,7 @@ from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.declared import Declared
+from bascule.kernel.event_ring import Fact, Kind
 from bascule.kernel.faults import internal
 from bascule.kernel.identity.principals import WrongToken, identify
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
@@ -310,8 +311,10 @@ class Daemon(Composition):
     def _note_fault(self, fault: str | None) -> None:
         if fault is None:
             self.log("store_recovered", level="warning")
+            self.events.publish(Fact(kind=Kind.DAEMON, event="store_recovered"))
         else:
             self.log("store_failed", level="error", error=fault)
+            self.events.publish(Fact(kind=Kind.DAEMON, event="store_failed"))
 
     def _note_wrong_token(self, door: str) -> None:
         self.log("wrong_token", level="warning", door=door)

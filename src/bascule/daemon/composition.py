@@ -16,6 +16,7 @@ from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.text import one_line
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, KernelServices, Port, Ports, Provided
 from bascule.kernel.call import DAEMON, Principal
@@ -23,8 +24,11 @@ from bascule.kernel.call_log import CallLog, Observe
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
+from bascule.kernel.consent.records import Approval
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects
+from bascule.kernel.event_ring import EventRing, Fact, Kind
 from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate, Quota
 from bascule.kernel.journal import Journal, Table, Transaction
@@ -88,6 +92,7 @@ class Composition:
         self._started = clock.monotonic()
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
+        self.events = EventRing(clock)
         self.facts: Table[DaemonFact] = Table("house", DaemonFact)
         self.facts.rows.update(store.load("house", DaemonFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
@@ -102,6 +107,7 @@ class Composition:
             limits=consent_limits,
             pictures=pictures,
         )
+        self.desk.on_news.append(self._publish_approval)
         self.effects = Effects(store=store, journal=self.journal, clock=clock, desk=self.desk)
         rows = (*rows_of(declared), *(each.row for each in methods))
         self.rulebook = Rulebook(
@@ -132,6 +138,7 @@ class Composition:
             log=log,
             desk=self.desk,
             gate=self.gate,
+            events=self.events,
             config=config,
             key=key,
             forget_agent=self._forget_agent,
@@ -176,6 +183,7 @@ class Composition:
 
     def recover(self) -> list[BegunRow]:
         """What had begun when the last life ended; each bridge goes on from there."""
+        self.events.publish(Fact(kind=Kind.DAEMON, event="started"))
         unknown = self.effects.recover([each.on_unknown for each in self.bridges.values() if each.on_unknown])
         for bridge in self.bridges.values():
             if bridge.recover is not None:
@@ -191,6 +199,8 @@ class Composition:
     def end(self) -> None:
         """Every call that waits is answered before the doors close."""
         self.desk.end()
+        self.events.publish(Fact(kind=Kind.DAEMON, event="stopping"))
+        self.events.end()
         for bridge in self.bridges.values():
             if bridge.end is not None:
                 bridge.end()
@@ -256,3 +266,18 @@ class Composition:
 
     def _change_policy(self, policy: Policy) -> None:
         self.gate.policy = policy
+        self.events.publish(Fact(kind=Kind.DAEMON, event="policy", text=one_line(policy.name)))
+
+    def _publish_approval(self, approval: Approval) -> None:
+        asked, state = approval.question, approval.state
+        self.events.publish(
+            Fact(
+                kind=Kind.APPROVAL,
+                event="asked" if state is ApprovalState.PENDING else state.value,
+                id=approval.approval_id,
+                principal=asked.principal,
+                status=state.value,
+                # Made visible when the question was.
+                text=asked.summary,
+            )
+        )

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.news import DesktopNews
 from bascule.desktop.ports import Host, HostGone, Launcher
 from bascule.desktop.refusals import lost_while_looking
 from bascule.foundation.clock import Clock
@@ -35,6 +36,7 @@ class Hosting:
         delays: Delays,
         on_stopped: Callable[[], None],
         is_stopped: Callable[[], bool],
+        news: DesktopNews,
     ) -> None:
         self._launcher = launcher
         self._clock = clock
@@ -44,6 +46,7 @@ class Hosting:
         self._delays = delays()
         self._on_stopped = on_stopped
         self._is_stopped = is_stopped
+        self._news = news
         self._host: Host | None = None
         self._starting: Deferred[Host] | None = None
         self._life = 0
@@ -103,6 +106,7 @@ class Hosting:
             self._host = host
             self.problem = None
             self._log("desktop_host_started", pid=host.pid)
+            self._news.host("ready")
             if self._is_stopped():
                 await host.call("desktop.stop", client=OURSELVES)
         except (HostGone, DesktopError) as error:
@@ -126,6 +130,7 @@ class Hosting:
         self._not_before = now + next(self._delays)
         self.problem = reason
         self._log("desktop_host_lost", level="warning", pid=self.pid, reason=reason)
+        self._news.host("lost")
         self._close_host()
 
     def end(self) -> None:

@@ -1,6 +1,7 @@
 """Whether agents may use the desktop at all, and whether somebody has stopped everything. Both outlive the daemon."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,8 +24,15 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class Switch:
-    def __init__(self, store: JournalStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: JournalStore,
+        clock: Clock,
+        on_change: Callable[[str, str | None], None] = lambda _event, _by: None,
+    ) -> None:
+        """`on_change` gets enabled, disabled, stopped or resumed, and by whom."""
         self._clock = clock
+        self._on_change = on_change
         self.table: Table[Position] = Table("desktop", Position)
         self.table.rows.update(store.load("desktop", Position))
         # Beside the table: a stop that a full disk does not take counts for as long as we live.
@@ -53,13 +61,17 @@ class Switch:
 
     def enable(self, tx: Transaction, by: str, environment: dict[str, str]) -> None:
         tx.put(self.table, _ENABLED, Position(by=by, at=self._clock.wall_ms(), environment=environment))
+        tx.after.append(partial(self._on_change, "enabled", by))
 
     def disable(self, tx: Transaction) -> None:
         tx.put(self.table, _ENABLED, None)
+        tx.after.append(partial(self._on_change, "disabled", None))
 
     def stop(self, tx: Transaction, by: str) -> None:
         self._pulled = True
         tx.put(self.table, _STOPPED, Position(by=by, at=self._clock.wall_ms()))
+        # At once, as the stop itself: it waits for no disk.
+        self._on_change("stopped", by)
 
     def resume(self, tx: Transaction) -> None:
         """In force once it is on disk."""
@@ -68,3 +80,4 @@ class Switch:
 
     def _release(self) -> None:
         self._pulled = False
+        self._on_change("resumed", None)

@@ -32,6 +32,7 @@ def make_games(kernel: KernelServices, ports: Ports) -> Bridge:
         log=kernel.log,
         delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
         read_token=paths.read_unreachable_file,
+        publish=kernel.events.publish,
     )
     settings = LiveSettings(TomlFile(os.path.join(ports.need(CONFIG_DIR), GAMES_FILE)))
     return GameBridge(games=Games(settings, machine), store=kernel.store, clock=kernel.clock).bridge()

@@ -19,6 +19,7 @@ from bascule.game.protocol import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
 from bascule.game.settings import GameSettings
 from bascule.game.states import Turn, after
 from bascule.game.subscriptions import Subscriptions
+from bascule.kernel.event_ring import Fact, Kind
 from gabp import messages
 from gabp.attention import blocked, passes, read, still_open, unreadable
 from gabp.bridge_session import BridgeSession, Came
@@ -52,7 +53,7 @@ class Game:
         # Clients subscribed to every announced channel, also to those a later launch announces.
         self._subscribed_to_all: set[Hashable] = set()
         self.catalog = Catalog([])
-        self.attention: messages.Attention | None = None
+        self._attention: messages.Attention | None = None
         self.welcome: messages.Welcome | None = None
         self.life: Life | None = None
         # Who may stop it unasked.
@@ -127,6 +128,21 @@ class Game:
             await changed
         return self.state
 
+    @property
+    def attention(self) -> messages.Attention | None:
+        return self._attention
+
+    @attention.setter
+    def attention(self, item: messages.Attention | None) -> None:
+        before, self._attention = self._attention, item
+        if (item and item.attention_id) != (before and before.attention_id):
+            self._publish("attention" if item is not None else "attention_cleared")
+
+    def _publish(self, event: str) -> None:
+        """Without the mod's own words."""
+        fact = Fact(kind=Kind.GAME, event=event, id=self.id, principal=self.started_by, status=str(self.state))
+        self._machine.publish(fact)
+
     # What a life tells.
 
     def turn(self, turn: Turn, problem: str | None = None) -> None:
@@ -142,6 +158,7 @@ class Game:
             self.events.mark(BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
         self.state = following
         self._machine.log("game", game=self.id, state=str(following), problem=problem)
+        self._publish(str(following))
         changed, self._changed = self._changed, []
         for later in changed:
             if not later.done():

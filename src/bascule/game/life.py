@@ -29,6 +29,7 @@ from bascule.game.ports import (
 )
 from bascule.game.settings import GameSettings
 from bascule.game.states import Turn
+from bascule.kernel.event_ring import Fact
 from bascule.kernel.journal_ports import Log
 from gabp import messages
 from gabp.errors import ErrorCode, GameError
@@ -45,6 +46,9 @@ SHORT_LIFE_SECONDS = 1.0
 KILL_SECONDS = 5.0
 
 
+def _ignore(_fact: Fact) -> None: ...
+
+
 class Machine(msgspec.Struct, frozen=True):
     """What a game needs of the machine, chosen where the daemon is composed."""
 
@@ -59,6 +63,8 @@ class Machine(msgspec.Struct, frozen=True):
     read_token: Callable[[str], str]
     # "The spec's path by default" (/tmp/gabp-<launchId>.sock).
     socket_dir: str = "/tmp"  # noqa: S108 - transport.md 8: the path mods look at; its name is a fresh UUID
+    # Of facts for `events.all`.
+    publish: Callable[[Fact], None] = _ignore
 
 
 class Owner(Protocol):

@@ -10,6 +10,7 @@ from bascule.foundation.timers import Timers
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.declared import Declared
 from bascule.kernel.effects import OnUnknown
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.gate import Gate
 from bascule.kernel.identity.ownership import Starter
 from bascule.kernel.journal import Journal, Transaction
@@ -94,6 +95,8 @@ class KernelServices:
     log: Log
     desk: Desk
     gate: Gate
+    # Where a bridge publishes what happened, for `events.all`.
+    events: EventRing
     # Each bridge takes its own Struct of it.
     config: Config
     # Keys the digests in store and ledger.

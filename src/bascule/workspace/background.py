@@ -152,6 +152,7 @@ class Background:
         recorded = self._journal.commit_quietly(tx)
         self._runs.live[run.run_id] = run
         await recorded
+        self._runs.announce("started", run)
 
     def _discard(self, run: Run, space: Space) -> None:
         self._checkpointing.forget(run, space)

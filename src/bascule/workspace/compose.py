@@ -45,6 +45,7 @@ def make_workspace(kernel: KernelServices, ports: Ports) -> Bridge:
         scratch=ScratchDirectory(os.path.join(ours, "copies")),
         log=kernel.log,
         key=kernel.key,
+        events=kernel.events,
         limits=settings.limits(),
         network=settings.workspace_network == "on",
         sandbox=settings.sandbox,

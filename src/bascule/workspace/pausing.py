@@ -19,6 +19,7 @@ from bascule.kernel.resolution import Resolution
 from bascule.workspace.events import EventFactory, type_of
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop
+from bascule.workspace.news import News
 from bascule.workspace.protocol import ApprovalRequiredEvent, MessageOperation, ShellOperation
 from bascule.workspace.records import AWAITING, ERROR, RUNNING, RunQuestion, RunRecord, RunRest, Step
 from bascule.workspace.runbook import RunBook
@@ -36,6 +37,7 @@ class Pausing:
         event_factory: EventFactory,
         live: Mapping[str, Run],
         go_on: Callable[[Run], None],
+        news: News,
     ) -> None:
         self._book = book
         self._gate = gate
@@ -44,6 +46,7 @@ class Pausing:
         self._event_factory = event_factory
         self._live = live
         self._go_on = go_on
+        self._news = news
 
     async def pause(self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict) -> bool:
         rest = RunRest(steps=run.steps[run.at :], size=0)
@@ -79,6 +82,7 @@ class Pausing:
         assert waits_for is not None
         run.feed.event(waits_for.event, len(question.preview))
         run.feed.status(AWAITING)
+        self._news.run("asks", run.record)
         run.answer_waiters()
         self.watch(run.run_id, waits_for.approval_id)
         return True
@@ -138,4 +142,5 @@ class Pausing:
         self._book.put_rest(tx, run_id, None)
         self._journal.commit_quietly(tx)
         run.feed.status(RUNNING)
+        self._news.run("resumed", run.record)
         self._go_on(run)

@@ -1,7 +1,7 @@
 """Commands, in the foreground of a run or in the background: who started them, and what they said."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -69,23 +69,39 @@ class Process:
             ended_by=outcome.ended_by if outcome else None,
         )
 
+    @property
+    def program(self) -> str:
+        """Its first word; of an assignment before it only the name, for the value may be a secret."""
+        word = (self.command.split(maxsplit=1) or [""])[0]
+        name, is_assignment, _ = word.partition("=")
+        return f"{name}=…" if is_assignment else word
+
     def seen_by(self, principal: Principal) -> ProcessView:
         """Arguments may hold secrets: callers other than the starter see which program runs, not its arguments."""
         view = self.view()
         if principal in (self.started_by, PERSON):
             return view
-        return msgspec.structs.replace(view, command=(self.command.split(maxsplit=1) or [""])[0])
+        return msgspec.structs.replace(view, command=self.program)
 
 
 class Processes:
     def __init__(
-        self, sandboxes: Sandboxes, clock: Clock, limits: WorkspaceLimits, threads: Threads, tasks: Tasks
+        self,
+        sandboxes: Sandboxes,
+        clock: Clock,
+        limits: WorkspaceLimits,
+        threads: Threads,
+        tasks: Tasks,
+        *,
+        on_change: Callable[[str, Process], None],
     ) -> None:
         self._sandboxes = sandboxes
         self._clock = clock
         self._limits = limits
         self._threads = threads
         self._tasks = tasks
+        # Called with "started" or "ended" and the command.
+        self._on_change = on_change
         self._all: dict[str, Process] = {}
         # In the order in which they ended.
         self._ended: dict[str, None] = {}
@@ -161,6 +177,7 @@ class Processes:
             del self._all[process.process_id]
             process.ended.set_result(None)
             raise
+        self._on_change("started", process)
         return process
 
     async def wait(self, process: Process) -> Outcome:
@@ -173,6 +190,7 @@ class Processes:
             if not process.ended.done():
                 process.ended.set_result(None)
             process.wake()
+            self._on_change("ended", process)
             self._make_room(process)
 
     def stop(self, process: Process) -> Deferred[None]:

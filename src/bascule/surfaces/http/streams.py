@@ -90,6 +90,8 @@ def _event(method: str, item: Any) -> bytes:
             return sse.encode_event(codec.encode(view), event=name)
         case "events.stream":
             return sse.encode_event(codec.encode(item), event=item.event, id=str(item.id))
+        case "events.all":
+            return sse.encode_event(codec.encode(item), event=item.kind, id=str(item.cursor))
         case "runs.stream":
             return sse.encode_event(codec.encode(item), event=item.kind, id=str(item.seq))
         case "games.stream":
