@@ -98,6 +98,11 @@ def few_and_many():
         ("tickets.list", {"party": "Ann", "limit": 10}),
         ("tickets.list", {"party": "Ann", "agentId": "Jerry", "limit": 10}),
         ("tickets.list", {"status": "timeout"}),
+        # From the middle of those that are there in both.
+        ("tickets.list", {"before": "t000020", "limit": 10}),
+        ("tickets.list", {"before": "t000020", "status": "pending", "party": "Jerry", "limit": 5}),
+        ("tickets.list", {"text": "ann", "party": "Ann", "limit": 10}),
+        ("conversations.list", {"limit": 10}),
         ("conversations.show", {"conversationId": "long", "limit": 10}),
         ("daemon.status", {}),
     ],
@@ -211,3 +216,38 @@ def test_the_watch_names_the_same_senders_when_there_are_many():
             house.call("agent:Jerry", "inbox.take", {"agentId": "Jerry", "max": most})
         seen = house.call("agent:Jerry", "inbox.watch", {"agentId": "Jerry", "waitMs": 0})
         assert seen["from"] == [f"agent-{number}" for number in range(1, 11)]
+
+
+@pytest.mark.parametrize("more", [{}, {"principal": JERRY}, {"status": "completed"}])
+def test_a_page_of_runs_from_the_middle_costs_the_same_after_1_000_runs_as_after_10(short_and_long_history, more):
+    costs = []
+    for scene, last in zip(short_and_long_history, (9, 500), strict=True):
+        params = {"limit": 5, "before": f"run_{last:06d}", **more}
+        page = scene.house.call("local", "runs.list", params)
+        assert [each["runId"] for each in page] == [f"run_{last - each:06d}" for each in range(1, 6)]
+        costs.append(steps(lambda scene=scene, params=params: scene.house.call("local", "runs.list", params)))
+    assert costs[1] <= MOST * costs[0]
+
+
+def test_runs_under_way_are_listed_without_a_look_at_those_that_are_over(short_and_long_history):
+    costs = [
+        steps(lambda scene=scene: scene.house.call("local", "runs.list", {"status": "running"}))
+        for scene in short_and_long_history
+    ]
+    assert costs[1] <= MOST * costs[0]
+
+
+def test_a_search_that_finds_nothing_ends_at_its_bound():
+    """The control is the search with a larger bound."""
+    with with_tickets(10_000) as house:
+        params = {"text": "nobody has this name", "limit": 10}
+        lists = house.broker.lists
+        looked_at = []
+        for bound in (100, 1_000):
+            lists._max_tickets = bound
+            before = house.broker.state.index.looked_at
+            assert house.call("person", "tickets.list", params) == []
+            looked_at.append(house.broker.state.index.looked_at - before)
+        # A merge of several lists looks at the next of each.
+        for seen, bound in zip(looked_at, (100, 1_000), strict=True):
+            assert bound <= seen <= bound + len(TicketStatus)

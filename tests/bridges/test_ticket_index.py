@@ -38,9 +38,11 @@ acts = st.tuples(
 )
 
 
-def expected(table, status, addressee, party):
+def expected(table, status, addressee, party, before=None):
     found = []
     for row in sorted(table.rows.values(), key=lambda row: -row.number):
+        if before is not None and row.number >= before:
+            continue
         if status is not None and row.status is not status:
             continue
         if addressee is not None and addressee not in (row.target, row.group):
@@ -57,6 +59,9 @@ def check(table, index):
             for party in (None, *NAMES):
                 found = list(index.find(status=status, addressee=addressee, party=party))
                 assert found == expected(table, status, addressee, party)
+                for before in (1, 6, 13):
+                    page = list(index.find(status=status, addressee=addressee, party=party, before=before))
+                    assert page == expected(table, status, addressee, party, before)
 
 
 def new_table():

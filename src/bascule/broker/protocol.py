@@ -374,12 +374,22 @@ class CancelParams(Params, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=500)] | None = None
 
 
+# A word or two, or an id.
+MAX_SEARCH_CHARS = 200
+
+
 class TicketsListParams(Params, frozen=True, kw_only=True):
     status: TicketStatus | None = None
     # Only tickets addressed to this agent.
     agent_id: AgentIdText | None = None
     # Only tickets this agent is a side of, as sender or addressee.
     party: AgentIdText | None = None
+    # Only tickets sent before this one: the last one of the page before.
+    before: TicketIdText | None = None
+    # Only those with this text in their id, conversation, group, sender or addressee; for their two sides and the
+    # person also in what was said. Upper and lower case are the same. At most 2,000 tickets and 4 MiB of payloads are
+    # looked at.
+    text: Annotated[str, Meta(min_length=1, max_length=MAX_SEARCH_CHARS)] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
 
 
@@ -434,6 +444,23 @@ class TicketView(Result, frozen=True, kw_only=True):
 class ConversationParams(Params, frozen=True, kw_only=True):
     conversation_id: TicketIdText
     limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
+
+
+class ConversationsListParams(Params, frozen=True, kw_only=True):
+    # Only those whose newest ticket is older than that of this one: the last one of the page before.
+    before: TicketIdText | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
+
+
+class ConversationSummary(Result, frozen=True, kw_only=True, omit_defaults=False):
+    conversation_id: str
+    tickets: int
+    # Of these, how many somebody still has to do something about.
+    open: int
+    # When its newest ticket was sent.
+    last_at: str
+    # Senders and addressees, 32 at most.
+    members: list[str]
 
 
 class ConversationView(Result, frozen=True, kw_only=True):

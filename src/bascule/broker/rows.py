@@ -8,6 +8,8 @@ from bascule.broker.protocol import (
     BroadcastResult,
     CancelParams,
     ConversationParams,
+    ConversationsListParams,
+    ConversationSummary,
     ConversationView,
     Event,
     EventsParams,
@@ -141,6 +143,9 @@ TICKETS_CANCEL = Changes[CancelParams, TicketView](
     Http("POST", "/tickets/{ticketId}/cancel"),
     effect=Effect.PROCESS_CONTROL,
     who=party("ticket_id"),
+)
+CONVERSATIONS_LIST = Reads[ConversationsListParams, list[ConversationSummary]](
+    "conversations.list", "List conversations, the one with the newest ticket first.", Http("GET", "/conversations")
 )
 CONVERSATIONS_SHOW = Reads[ConversationParams, ConversationView](
     "conversations.show",

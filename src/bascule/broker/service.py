@@ -1,7 +1,6 @@
 """The broker behind its method rows: puts the parts together."""
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 import msgspec
 
@@ -12,14 +11,9 @@ from bascule.broker.events import EventHub
 from bascule.broker.gathering import Gathering
 from bascule.broker.groups import Groups
 from bascule.broker.limits import BrokerLimits
+from bascule.broker.lists import Lists
 from bascule.broker.ports import Connections, TokenFiles
-from bascule.broker.protocol import (
-    ConversationParams,
-    ConversationView,
-    TicketParams,
-    TicketsListParams,
-    TicketView,
-)
+from bascule.broker.protocol import TicketParams, TicketView
 from bascule.broker.records import AgentRecord
 from bascule.broker.space_agents import SpaceAgents
 from bascule.broker.state import BrokerState
@@ -27,10 +21,10 @@ from bascule.broker.tickets import Tickets
 from bascule.broker.views import sides, ticket_view
 from bascule.broker.waits import Waits
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
@@ -51,6 +45,7 @@ class Broker:
         files: TokenFiles,
         connections: Connections,
         log: Log,
+        everything: EventRing,
         key: bytes,
         on_revoked: Callable[[str], None] = lambda _agent_id: None,
         configured: Sequence[AgentRecord] = (),
@@ -59,7 +54,7 @@ class Broker:
         self._journal = journal
         self._configured = configured
         self.state = BrokerState(store, clock, timers, limits)
-        self.events = EventHub(clock, log)
+        self.events = EventHub(clock, log, everything)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
         self.space_agents = SpaceAgents(self.state, self.agents, journal)
         self.waits = Waits(self.state, self.events, self.agents, journal)
@@ -73,6 +68,7 @@ class Broker:
         )
         self.groups = Groups(self.state, self.agents, self.events, journal, self.waits)
         self.gathering = Gathering(self.state, self.waits)
+        self.lists = Lists(self.state)
         # After `waits`, which ends what was opened with the token.
         self.agents.on_revoked.append(on_revoked)
 
@@ -96,9 +92,10 @@ class Broker:
                 rows.INBOX_STREAM.bind(self.waits.stream_inbox),
                 rows.INBOX_ACK.bind(self.tickets.ack),
                 rows.TICKETS_CANCEL.bind(self.tickets.cancel),
-                rows.TICKETS_LIST.bind(self.list_tickets),
+                rows.TICKETS_LIST.bind(self.lists.tickets),
                 rows.TICKETS_SHOW.bind(self.show_ticket),
-                rows.CONVERSATIONS_SHOW.bind(self.show_conversation),
+                rows.CONVERSATIONS_LIST.bind(self.lists.conversations),
+                rows.CONVERSATIONS_SHOW.bind(self.lists.conversation),
                 rows.EVENTS_RECENT.bind(self.events.recent),
                 rows.EVENTS_STREAM.bind(self.waits.stream_events),
             ],
@@ -132,26 +129,8 @@ class Broker:
 
     # -- reads --
 
-    def list_tickets(self, call: Call, params: TicketsListParams) -> list[TicketView]:
-        found = self.state.index.find(status=params.status, addressee=params.agent_id, party=params.party)
-        return [
-            ticket_view(self.state, ticket, call.principal, payloads=False) for ticket in islice(found, params.limit)
-        ]
-
     def show_ticket(self, call: Call, params: TicketParams) -> TicketView:
         return ticket_view(self.state, self.state.ticket(params.ticket_id), call.principal, payloads=True)
-
-    def show_conversation(self, call: Call, params: ConversationParams) -> ConversationView:
-        members = self.state.conversations.get(params.conversation_id, {})
-        mine = (
-            ticket_view(self.state, ticket, call.principal, payloads=True)
-            for ticket in map(self.state.ticket, reversed(members))
-            if call.principal in (*sides(ticket), "person")
-        )
-        newest = list(islice(mine, params.limit))
-        if not newest:
-            raise NotFound("unknown conversation", hint="only its sides can read it, until its tickets expire")
-        return ConversationView(conversation_id=params.conversation_id, tickets=newest[::-1])
 
     # -- its life --
 

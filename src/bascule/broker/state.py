@@ -7,6 +7,7 @@ durable runs the same code the other way round.
 from collections import defaultdict
 from collections.abc import Callable, Collection
 
+from bascule.broker.conversation_index import ConversationIndex
 from bascule.broker.inbox import Inbox
 from bascule.broker.limits import BrokerLimits
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
@@ -41,7 +42,9 @@ class BrokerState:
         self.inboxes: dict[str, Inbox] = {}
         self.open_by_sender: dict[str, int] = {}
         self.open_count = 0
-        self.conversations: dict[str, dict[str, None]] = {}
+        self.talks = ConversationIndex(self.tickets.rows)
+        # Tickets of each conversation, the oldest first.
+        self.conversations = self.talks.tickets
         # Members of each group, the longest waiting first.
         self.groups: dict[str, dict[str, None]] = {}
         # By member: messages of groups that it has and that are open.
@@ -72,14 +75,13 @@ class BrokerState:
         loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].number)
         self.tickets.rows.update(loaded)
         self.index.fill(loaded)
+        self.talks.fill(loaded)
         for key, ticket in loaded:
             if ticket.is_open:
                 self.open_count += 1
                 self.open_by_sender[ticket.sender] = self.open_by_sender.get(ticket.sender, 0) + 1
             if ticket.undelivered:
                 self.inbox(ticket.target).add(key, ticket.number, ticket.payload_bytes, ticket.sender)
-            if ticket.conversation_id is not None:
-                self.conversations.setdefault(ticket.conversation_id, {})[key] = None
             if ticket.is_assigned:
                 self.assigned.setdefault(ticket.target, {})[key] = None
         if loaded:
@@ -160,14 +162,8 @@ class BrokerState:
         self._inbox_changed(ticket_id, ticket, old, new)
         if ticket.group is not None:
             self._assigned_changed(ticket_id, old, new)
-        if ticket.conversation_id is not None and (old is None) != (new is None):
-            members = self.conversations.setdefault(ticket.conversation_id, {})
-            if new is not None:
-                members[ticket_id] = None
-            else:
-                members.pop(ticket_id, None)
-                if not members:
-                    del self.conversations[ticket.conversation_id]
+        if ticket.conversation_id is not None:
+            self.talks.changed(ticket_id, old, new)
 
     def _inbox_changed(self, ticket_id: str, ticket: Ticket, old: Ticket | None, new: Ticket | None) -> None:
         target = ticket.target

@@ -8,7 +8,7 @@ returns.
 """
 
 import heapq
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
 from bascule.broker.protocol import TicketStatus
@@ -130,8 +130,16 @@ class TicketIndex:
 
     # -- asking it --
 
-    def find(self, *, status: TicketStatus | None, addressee: str | None, party: str | None) -> Iterator[Ticket]:
-        """Newest first. `addressee`: an agent or a group. `party`: an agent that is its sender or has it.
+    def find(
+        self,
+        *,
+        status: TicketStatus | None,
+        addressee: str | None,
+        party: str | None,
+        before: int | None = None,
+    ) -> Iterator[Ticket]:
+        """Newest first. `addressee`: an agent or a group. `party`: an agent that is its sender or has it. `before`:
+        only tickets with a smaller number.
 
         Of two names those are looked at that fewer tickets have to do with.
         """
@@ -142,7 +150,7 @@ class TicketIndex:
         if party is not None:
             choices.append(_known(self._to.get(party), self._from.get(agent_principal(party))))
         shelves = min(choices, key=lambda each: _count(each, places)) if choices else [self._all]
-        streams = [self._newest(shelf, place) for shelf in shelves for place in places if shelf.live[place]]
+        streams = [self._newest(shelf, place, before) for shelf in shelves for place in places if shelf.live[place]]
         last: Ticket | None = None
         for ticket in streams[0] if len(streams) == 1 else heapq.merge(*streams, key=_number, reverse=True):
             if ticket is last:
@@ -154,10 +162,13 @@ class TicketIndex:
                 continue
             yield ticket
 
-    def _newest(self, shelf: Shelf, place: int) -> Iterator[Ticket]:
+    def _newest(self, shelf: Shelf, place: int, before: int | None) -> Iterator[Ticket]:
         numbers, left = shelf.numbers[place], shelf.live[place]
         at, last = len(numbers), None
-        while left:
+        if before is not None:
+            # How many of them are live is not known: to the end of the list, which holds few that are not.
+            at = bisect_left(numbers, before)
+        while left and at:
             at -= 1
             self.looked_at += 1
             number = numbers[at]
@@ -169,8 +180,9 @@ class TicketIndex:
             last = number
             left -= 1
             yield ticket
-        # All that is before the oldest live one is stale.
-        del numbers[:at]
+        if not left:
+            # All that is before the oldest live one is stale.
+            del numbers[:at]
 
 
 def _leave(numbers: list[int], number: int) -> None:

@@ -26,12 +26,12 @@ from bascule.workspace.protocol import (
     ProcessLogs,
     ProcessLogsParams,
     ProcessView,
-    RunView,
     ShellEvent,
     SpaceView,
     StreamedOutput,
     UndoResult,
 )
+from bascule.workspace.run_list import RunView
 
 T_co = TypeVar("T_co", covariant=True)
 

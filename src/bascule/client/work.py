@@ -27,9 +27,7 @@ from bascule.workspace.protocol import (
     ReadFileEvent,
     RunIdParams,
     RunParams,
-    RunsListParams,
     RunStreamParams,
-    RunView,
     RunWaitParams,
     ShellEvent,
     SpaceOpenParams,
@@ -37,6 +35,7 @@ from bascule.workspace.protocol import (
     UndoParams,
     UndoResult,
 )
+from bascule.workspace.run_list import RunsListParams, RunView
 
 # The daemon clamps a wait to a minute; longer waits are several.
 WAIT_SLICE_MS = 50_000

@@ -1,7 +1,8 @@
-"""Stand-ins for what the house meets outside: token files, connections, the anchors file, the quota."""
+"""Stand-ins for what the house meets outside: token files, connections, the anchors file, the quota, evidence."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from bascule.desktop.ports import EvidenceGone, Execution, Shown
 from bascule.kernel.call import Principal
 from bascule.kernel.ledger import Anchor
 from bascule.testing.clock import FakeClock
@@ -91,3 +92,16 @@ class NoQuota:
 
     def take(self, principal: Principal) -> None:
         """Never refuses."""
+
+
+class NoEvidence:
+    """A machine on which the desktop host left nothing."""
+
+    def newest(self, _workspaces: Sequence[str], _before: str | None, _limit: int, /) -> list[Execution]:
+        return []
+
+    def show(self, _workspaces: Sequence[str], execution_id: str, /) -> Shown:
+        raise EvidenceGone(execution_id)
+
+    def picture(self, _workspaces: Sequence[str], _execution_id: str, name: str, /) -> bytes:
+        raise EvidenceGone(name)

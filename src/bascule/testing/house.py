@@ -25,7 +25,7 @@ from bascule.daemon.composition import Composition
 from bascule.daemon.config import from_values
 from bascule.daemon.ports import ANCHORS
 from bascule.desktop.compose import compose
-from bascule.desktop.ports import Launcher, Workspaces
+from bascule.desktop.ports import EvidenceReader, Launcher, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
@@ -49,6 +49,7 @@ from bascule.testing.fakes import (
     FakePolicyFile,
     FakeTokenFiles,
     MemoryAnchors,
+    NoEvidence,
     NoQuota,
 )
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
@@ -93,6 +94,7 @@ class House:
         machine: Machine | None = None,
         workspace_limits: WorkspaceLimits | None = None,
         screen: Screen | None = None,
+        evidence: EvidenceReader | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -108,6 +110,7 @@ class House:
         self._workspace_limits = workspace_limits
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
+        self._evidence = evidence or NoEvidence()
         self.desktop: DesktopBridge | None = None
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
@@ -300,6 +303,7 @@ class House:
             files=self.files,
             connections=self.connections,
             log=kernel.log,
+            everything=kernel.events,
             key=kernel.key,
             on_revoked=kernel.forget_agent,
         )
@@ -317,6 +321,7 @@ class House:
             scratch=FakeScratch(self.machine),
             log=kernel.log,
             key=kernel.key,
+            events=kernel.events,
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
@@ -324,7 +329,7 @@ class House:
 
     def _make_desktop(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         assert self._screen is not None
-        self.desktop = compose(kernel, self._screen, self._screen, self._screen.program_of)
+        self.desktop = compose(kernel, self._screen, self._screen, self._screen.program_of, self._evidence)
         return self.desktop.bridge()
 
     @property

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os.path
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from bascule.kernel.resolution import Resolution
 from bascule.workspace.checkpointing import MAX_NAMED, WHOLE, Checkpointing
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Copy, Run, is_over
+from bascule.workspace.news import News
 from bascule.workspace.ports import (
     Beside,
     CheckpointFault,
@@ -71,6 +73,7 @@ class History:
         files: Files,
         store: CheckpointStore,
         scratch: Scratch,
+        news: News,
     ) -> None:
         self._checkpointing = checkpointing
         self._live = live
@@ -82,6 +85,7 @@ class History:
         self._files = files
         self._store = store
         self._scratch = scratch
+        self._news = news
 
     # -- methods --
 
@@ -413,7 +417,9 @@ class History:
 
     def _note(self, tx: Transaction, run_id: str, **what: bool) -> None:
         """In the transaction of the record that says so."""
-        self._book.put(tx, msgspec.structs.replace(self._book.find(run_id), **what))
+        record = msgspec.structs.replace(self._book.find(run_id), **what)
+        self._book.put(tx, record)
+        tx.after += [partial(self._news.run, event, record) for event in what]
 
 
 def _question(

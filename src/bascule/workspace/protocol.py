@@ -308,8 +308,9 @@ class RunParams(Params, frozen=True, kw_only=True):
 
 
 class RunIdParams(Params, frozen=True, kw_only=True):
-    space_id: SpaceRef
     run_id: RunRef
+    # When given, the run must be one of this space.
+    space_id: SpaceRef | None = None
 
 
 class RunWaitParams(RunIdParams, frozen=True, kw_only=True):
@@ -319,11 +320,6 @@ class RunWaitParams(RunIdParams, frozen=True, kw_only=True):
 class RunStreamParams(RunIdParams, frozen=True, kw_only=True):
     # Only what came after this item.
     since: Annotated[int, Meta(ge=0)] = 0
-
-
-class RunsListParams(Params, frozen=True, kw_only=True):
-    space_id: SpaceRef | None = None
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 
 class ApprovalAnswer(Params, frozen=True, kw_only=True):
@@ -343,27 +339,6 @@ class CancelRunParams(RunIdParams, frozen=True, kw_only=True):
 class UndoParams(RunIdParams, frozen=True, kw_only=True):
     # Say what would change, and change nothing.
     dry_run: bool = False
-
-
-class RunView(Result, frozen=True, kw_only=True):
-    run_id: str
-    space_id: str
-    started_by: str
-    started_at: str
-    ended_at: str | None = None
-    # completed, awaiting_approval, error, running, cancelled, unknown.
-    status: str
-    operations: int
-    events: int
-    on_copy: bool = False
-    # A command that was started in the background; other runs worked beside it.
-    background: bool = False
-    committed: bool = False
-    # Whether `runs.undo` can take it back; `note` says why not, or what of it not.
-    undoable: bool = False
-    undone: bool = False
-    note: str | None = None
-    steering: list[str] = []
 
 
 class StreamedOutput(Result, frozen=True, kw_only=True):

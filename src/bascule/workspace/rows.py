@@ -44,9 +44,7 @@ from bascule.workspace.protocol import (
     ResumeParams,
     RunIdParams,
     RunParams,
-    RunsListParams,
     RunStreamParams,
-    RunView,
     RunWaitParams,
     ShellEvent,
     ShellOperation,
@@ -57,9 +55,12 @@ from bascule.workspace.protocol import (
     UndoParams,
     UndoResult,
 )
+from bascule.workspace.run_list import RunsListParams, RunView
 
 _SPACE = "/v1/spaces/{spaceId}"
 _RUN = f"{_SPACE}/runs/{{runId}}"
+# For a caller that has nothing but the id.
+_RUN_ALONE = "/v1/runs/{runId}"
 # A file of 10 MiB as base64, or as text with some escapes, and the message around it.
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
@@ -86,20 +87,35 @@ RUNS_START = Runs[RunParams, EventsMessage](
     Http("POST", f"{_SPACE}/runs", max_body=_MAX_MESSAGE_BYTES),
     effect=Effect.EXEC,
 )
-RUNS_LIST = Reads[RunsListParams, list[RunView]]("runs.list", "List runs, newest first.", Http("GET", f"{_SPACE}/runs"))
+RUNS_LIST = Reads[RunsListParams, list[RunView]](
+    "runs.list", "List runs, newest first.", Http("GET", f"{_SPACE}/runs"), Http("GET", "/v1/runs")
+)
 RUNS_SHOW = Reads[RunIdParams, EventsMessage](
-    "runs.show", "Show what a run answered so far.", Http("GET", _RUN), who=starter("run_id")
+    "runs.show",
+    "Show what a run answered so far.",
+    Http("GET", _RUN),
+    Http("GET", _RUN_ALONE),
+    who=starter("run_id"),
 )
 RUNS_WAIT = Waits[RunWaitParams, EventsMessage](
-    "runs.wait", "Wait until a run is over or asks.", Http("GET", f"{_RUN}/wait"), who=starter("run_id")
+    "runs.wait",
+    "Wait until a run is over or asks.",
+    Http("GET", f"{_RUN}/wait"),
+    Http("GET", f"{_RUN_ALONE}/wait"),
+    who=starter("run_id"),
 )
 RUNS_STREAM = Streams[RunStreamParams, StreamedOutput](
-    "runs.stream", "Follow a run: events, and output as it comes.", Http("GET", f"{_RUN}/stream"), who=starter("run_id")
+    "runs.stream",
+    "Follow a run: events, and output as it comes.",
+    Http("GET", f"{_RUN}/stream"),
+    Http("GET", f"{_RUN_ALONE}/stream"),
+    who=starter("run_id"),
 )
 RUNS_RESUME = Changes[ResumeParams, EventsMessage](
     "runs.resume",
     "Answer what a run asks; only the person may.",
     Http("POST", f"{_RUN}/resume"),
+    Http("POST", f"{_RUN_ALONE}/resume"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
 )
@@ -107,17 +123,23 @@ RUNS_CANCEL = Changes[CancelRunParams, EventsMessage](
     "runs.cancel",
     "Stop a run and everything it started.",
     Http("POST", f"{_RUN}/cancel"),
+    Http("POST", f"{_RUN_ALONE}/cancel"),
     effect=Effect.PROCESS_CONTROL,
     who=starter("run_id"),
     asks=True,
 )
 RUNS_DIFF = Reads[RunIdParams, DiffResult](
-    "runs.diff", "Show what a run changed.", Http("GET", f"{_RUN}/diff"), who=starter("run_id")
+    "runs.diff",
+    "Show what a run changed.",
+    Http("GET", f"{_RUN}/diff"),
+    Http("GET", f"{_RUN_ALONE}/diff"),
+    who=starter("run_id"),
 )
 RUNS_UNDO = Acts[UndoParams, UndoResult](
     "runs.undo",
     "Put back what a run changed, or say what that would be.",
     Http("POST", f"{_RUN}/undo"),
+    Http("POST", f"{_RUN_ALONE}/undo"),
     effect=Effect.WRITE,
     who=starter("run_id"),
 )
@@ -125,6 +147,7 @@ RUNS_COMMIT = Acts[RunIdParams, DiffResult](
     "runs.commit",
     "Take over what a run did on a copy.",
     Http("POST", f"{_RUN}/commit"),
+    Http("POST", f"{_RUN_ALONE}/commit"),
     effect=Effect.WRITE,
     who=starter("run_id"),
 )
@@ -132,7 +155,10 @@ PROCESSES_START = Acts[ProcessStartParams, ProcessView](
     "processes.start", "Start a command in the background.", Http("POST", f"{_SPACE}/processes"), effect=Effect.EXEC
 )
 PROCESSES_LIST = Reads[ProcessesListParams, list[ProcessView]](
-    "processes.list", "List commands that run, and those that ended lately.", Http("GET", f"{_SPACE}/processes")
+    "processes.list",
+    "List commands that run, and those that ended lately.",
+    Http("GET", f"{_SPACE}/processes"),
+    Http("GET", "/v1/processes"),
 )
 PROCESSES_LOGS = Waits[ProcessLogsParams, ProcessLogs](
     "processes.logs",

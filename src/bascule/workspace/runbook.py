@@ -23,6 +23,7 @@ from bascule.workspace.records import (
     plan_key,
     rest_key,
 )
+from bascule.workspace.run_index import RunIndex
 from gabp import codec
 
 # Rows of one ended run; a row costs more than the event in it.
@@ -33,9 +34,8 @@ class RunBook:
     def __init__(self, store: JournalStore, limits: WorkspaceLimits) -> None:
         self._limits = limits
         self.table: Table[RunRow] = Table("runs", RUN_ROW, self._changed)
-        # Run ids, all and by space, in the order of starting; keys of events by run.
-        self._started: dict[str, None] = {}
-        self._of_space: dict[str, dict[str, None]] = {}
+        self.index = RunIndex()
+        # Keys of events by run.
         self._event_keys: dict[str, dict[str, None]] = {}
         self.event_bytes = 0
         self.paused_bytes = 0
@@ -57,18 +57,17 @@ class RunBook:
         return record
 
     def all(self) -> list[RunRecord]:
-        return [self.find(run_id) for run_id in self._started]
+        return self.index.oldest_first()
 
     def of_space(self, space_id: str) -> list[RunRecord]:
-        return [self.find(run_id) for run_id in self._of_space.get(space_id, ())]
+        return self.index.oldest_first(space_id)
 
     def newest(self, limit: int, space_id: str | None = None) -> list[RunRecord]:
         """The last ones to start, the newest first."""
-        ids = self._started if space_id is None else self._of_space.get(space_id, {})
-        return [self.find(run_id) for run_id in islice(reversed(ids), limit)]
+        return list(islice(self.index.newest_first(space_id=space_id), limit))
 
     def count(self, space_id: str) -> int:
-        return len(self._of_space.get(space_id, ()))
+        return self.index.count(space_id)
 
     def events(self, run_id: str) -> list[Event]:
         rows = (self.table.rows[key] for key in sorted(self._event_keys.get(run_id, ())))
@@ -138,11 +137,9 @@ class RunBook:
         """Older runs than are kept go; of the rest the oldest lose their events when all together are too large."""
         over = self.count(space_id) - self._limits.max_kept_runs
         if over > 0:
-            ended = (
-                run_id for run_id in self._of_space[space_id] if self.find(run_id).status not in (RUNNING, AWAITING)
-            )
-            for run_id in list(islice(ended, over)):
-                self.drop(tx, run_id)
+            ended = (each for each in self.of_space(space_id) if each.status not in (RUNNING, AWAITING))
+            for record in list(islice(ended, over)):
+                self.drop(tx, record.run_id)
         if self.event_bytes <= self._limits.max_kept_event_bytes:
             return
         for record in self.all():
@@ -164,21 +161,10 @@ class RunBook:
         self._count(new, 1)
         row = new or old
         if isinstance(row, RunRecord):
-            members = self._of_space.setdefault(row.space_id, {})
-            if new is None:
-                self._started.pop(key, None)
-                members.pop(key, None)
-                if not members:
-                    del self._of_space[row.space_id]
-            elif key not in self._started:
-                for ids in (self._started, members):
-                    ids[key] = None
-                    if row.number < self.number:
-                        # Back, because its end was undone: to its old place.
-                        in_order = sorted(ids, key=lambda run_id: self.find(run_id).number)
-                        ids.clear()
-                        ids.update(dict.fromkeys(in_order))
-                self.number = max(self.number, row.number)
+            assert old is None or isinstance(old, RunRecord)
+            assert new is None or isinstance(new, RunRecord)
+            self.index.changed(old, new)
+            self.number = max(self.number, row.number)
         elif isinstance(row, RunEvents):
             run_id = key.partition("/")[0]
             keys = self._event_keys.setdefault(run_id, {})

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, MAX_WAIT_MS
-from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.foundation.ids import new_id
@@ -23,6 +23,7 @@ from bascule.workspace.events import EventFactory
 from bascule.workspace.feeds import Feed
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop, events_message, is_over
+from bascule.workspace.news import News
 from bascule.workspace.pausing import Pausing
 from bascule.workspace.protocol import (
     CancelRunParams,
@@ -30,9 +31,7 @@ from bascule.workspace.protocol import (
     ResumeParams,
     RunIdParams,
     RunParams,
-    RunsListParams,
     RunStreamParams,
-    RunView,
     RunWaitParams,
     StreamedOutput,
 )
@@ -73,6 +72,7 @@ class Runs:
         tasks: Tasks,
         threads: Threads,
         event_factory: EventFactory,
+        news: News,
     ) -> None:
         self.book = book
         self._spaces = spaces
@@ -83,6 +83,7 @@ class Runs:
         self._tasks = tasks
         self._threads = threads
         self._event_factory = event_factory
+        self._news = news
         # Put in by the service: the two need each other.
         self.runner: Runner | None = None
         # Prepares and takes down the copy of a run that works on one.
@@ -103,6 +104,7 @@ class Runs:
             event_factory=event_factory,
             live=self.live,
             go_on=self._go_on,
+            news=news,
         )
         self.pause = self._pausing.pause
 
@@ -151,6 +153,7 @@ class Runs:
         tx.details = {"space": space.space_id, "operations": dict(Counter(type_ or "invalid" for type_ in plan.types))}
         if on_copy:
             tx.details["copy"] = True
+        tx.after.append(partial(self._news.run, "started", record))
         few = len(items) <= MAX_READ_AT_ONCE
         run = Run(record, steps_of(items, plan.ids) if few else [], [], max_event_bytes=self._event_budget(call.door))
         if not few:
@@ -210,11 +213,6 @@ class Runs:
 
     # -- looking --
 
-    def list_runs(self, call: Call, params: RunsListParams) -> list[RunView]:
-        if params.space_id is not None:
-            self._spaces.record(params.space_id)
-        return [self._view(record) for record in self.book.newest(params.limit, params.space_id)]
-
     def show(self, call: Call, params: RunIdParams) -> EventsMessage:
         return self._message(self.book.find(params.run_id, params.space_id))
 
@@ -254,28 +252,6 @@ class Runs:
         if run is not None:
             return run.message()
         return events_message(record.run_id, record.status, self.book.events(record.run_id), record.steering)
-
-    def _view(self, record: RunRecord) -> RunView:
-        run = self.live.get(record.run_id)
-        now = run.record if run is not None else record
-        undoable = bool(now.segments) and is_over(now) and not now.undone and (not now.on_copy or now.committed)
-        return RunView(
-            run_id=now.run_id,
-            space_id=now.space_id,
-            started_by=now.started_by,
-            started_at=rfc3339(now.started_at),
-            ended_at=rfc3339(now.ended_at) if now.ended_at is not None else None,
-            status=now.status,
-            operations=now.operations,
-            events=len(run.events) if run is not None else self.book.events_count(now.run_id),
-            on_copy=now.on_copy,
-            background=now.background,
-            committed=now.committed,
-            undoable=undoable,
-            undone=now.undone,
-            note=now.note,
-            steering=list(now.steering),
-        )
 
     # -- waiting --
 
@@ -392,6 +368,9 @@ class Runs:
 
     # -- what the runner asks for --
 
+    def announce(self, event: str, run: Run) -> None:
+        self._news.run(event, run.record)
+
     def save(self, run: Run, tx: Transaction) -> None:
         self.book.save(run, tx)
 
@@ -433,6 +412,7 @@ class Runs:
             await self.drop_copy(run)
         if run.run_id not in self._unsaved:
             self.live.pop(run.run_id, None)
+        self._news.run("ended", run.record)
         run.feed.status(run.record.status, run.steering)
         run.feed.end()
         self._feeds[run.run_id] = run.feed

@@ -14,6 +14,7 @@ from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge, HttpForm
 from bascule.kernel.call import Call
 from bascule.kernel.effects import BegunRow, RecordedEffect
+from bascule.kernel.event_ring import EventRing
 from bascule.kernel.faults import internal, log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
@@ -30,6 +31,8 @@ from bascule.workspace.events import EventFactory
 from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
 from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.listing import Listing
+from bascule.workspace.news import News
 from bascule.workspace.ports import (
     CheckpointStore,
     Files,
@@ -77,6 +80,7 @@ class Workspace:
         scratch: Scratch,
         log: Log,
         key: bytes,
+        events: EventRing,
         limits: WorkspaceLimits | None = None,
         network: bool = False,
         sandbox: SandboxKind = "bubblewrap",
@@ -107,7 +111,8 @@ class Workspace:
             sandbox=sandbox,
         )
         event_factory = EventFactory(clock)
-        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks)
+        news = News(events)
+        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks, on_change=news.process)
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
             book=self.book,
@@ -119,7 +124,9 @@ class Workspace:
             tasks=self.tasks,
             threads=self.threads,
             event_factory=event_factory,
+            news=news,
         )
+        self.listing = Listing(self.book, self.runs.live, self.spaces)
         checkpointing = Checkpointing(
             spaces=self.spaces,
             threads=self.threads,
@@ -152,6 +159,7 @@ class Workspace:
             files=files,
             store=checkpoints,
             scratch=scratch,
+            news=news,
         )
         self.files = FileMethods(
             spaces=self.spaces,
@@ -198,7 +206,7 @@ class Workspace:
                 rows.SPACES_SHOW.bind(self.show_space),
                 rows.SPACES_CLOSE.bind(self.close_space),
                 rows.RUNS_START.bind(self.runs.start),
-                rows.RUNS_LIST.bind(self.runs.list_runs),
+                rows.RUNS_LIST.bind(self.listing.list_runs),
                 rows.RUNS_SHOW.bind(self.runs.show),
                 rows.RUNS_WAIT.bind(self.runs.wait),
                 rows.RUNS_STREAM.bind(self.runs.stream),

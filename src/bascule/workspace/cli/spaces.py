@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from bascule.cli.console_pages import open_page
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.sync import SyncClient
@@ -53,6 +54,7 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     listed: tuple[Verb, ...] = (
         ("list", list_runs, "newest first (the default)"),
         ("show", show_run, "the events of a run"),
+        ("open", open_run, "it in the console, in your browser"),
         ("diff", diff_run, "what it changed, as a unified diff"),
         ("undo", undo_run, "put back what it changed; refused when later changes would be lost"),
         ("commit", commit_run, "take over what it did on a copy"),
@@ -213,16 +215,26 @@ def cancel_run(args: argparse.Namespace) -> int:
     return 0
 
 
+def open_run(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        if args.run_id != "last":
+            # Of whichever space.
+            return open_page(client, "runs", args.run_id)
+        return open_page(client, "runs", _last_run(client, find_space(client, args.space).space_id))
+
+
 def _about_run(args: argparse.Namespace, method: str, **more: Any) -> Any:
     with connect(args) as client:
         space_id = find_space(client, args.space).space_id
-        run_id = args.run_id
-        if run_id == "last":
-            runs = client.call("runs.list", {"spaceId": space_id, "limit": 1})
-            if not runs:
-                raise NotFound("there was no run in this space yet", hint="`bascule runs list --all` lists others'")
-            run_id = runs[0]["runId"]
+        run_id = _last_run(client, space_id) if args.run_id == "last" else args.run_id
         return _or_as_person(client, method, {"spaceId": space_id, "runId": run_id, **more})
+
+
+def _last_run(client: SyncClient, space_id: str) -> str:
+    runs = client.call("runs.list", {"spaceId": space_id, "limit": 1})
+    if not runs:
+        raise NotFound("there was no run in this space yet", hint="`bascule runs list --all` lists others'")
+    return str(runs[0]["runId"])
 
 
 def _or_as_person(client: SyncClient, method: str, params: dict[str, Any]) -> Any:

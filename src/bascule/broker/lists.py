@@ -1,0 +1,107 @@
+"""Lists of tickets and conversations, page by page, newest first: each costs what it answers, and a search a bound."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from bascule.broker.protocol import (
+    ConversationParams,
+    ConversationsListParams,
+    ConversationSummary,
+    ConversationView,
+    TicketsListParams,
+    TicketView,
+)
+from bascule.broker.records import Ticket
+from bascule.broker.state import BrokerState
+from bascule.broker.views import is_party, sides, ticket_view
+from bascule.foundation.clock import rfc3339
+from bascule.foundation.errors import NotFound
+from bascule.kernel.call import Call, Principal, sender_name
+from gabp import codec
+
+# What one search looks at: it takes some milliseconds, and nothing else happens meanwhile. `before` looks further back.
+MAX_SEARCHED_TICKETS: Final = 2_000
+MAX_SEARCHED_BYTES: Final = 4 * 1024 * 1024
+# Names of one conversation in a list; a broadcast has hundreds.
+MAX_NAMED_MEMBERS: Final = 32
+
+
+class Lists:
+    def __init__(
+        self,
+        state: BrokerState,
+        *,
+        max_searched_tickets: int = MAX_SEARCHED_TICKETS,
+        max_searched_bytes: int = MAX_SEARCHED_BYTES,
+    ) -> None:
+        self._state = state
+        self._max_tickets = max_searched_tickets
+        self._max_bytes = max_searched_bytes
+
+    def tickets(self, call: Call, params: TicketsListParams) -> list[TicketView]:
+        before = self._state.ticket(params.before).number if params.before is not None else None
+        found: Iterable[Ticket] = self._state.index.find(
+            status=params.status, addressee=params.agent_id, party=params.party, before=before
+        )
+        if params.text is not None:
+            found = self._search(found, call.principal, params.text)
+        return [
+            ticket_view(self._state, ticket, call.principal, payloads=False) for ticket in islice(found, params.limit)
+        ]
+
+    def conversations(self, call: Call, params: ConversationsListParams) -> list[ConversationSummary]:
+        index = self._state.talks
+        before = None
+        if params.before is not None:
+            known = index.get(params.before)
+            if known is None:
+                raise _unknown_conversation()
+            before = known.newest
+        found = islice(index.newest_first(before), params.limit)
+        return [
+            ConversationSummary(
+                conversation_id=conversation_id,
+                tickets=len(index.tickets[conversation_id]),
+                open=each.open,
+                last_at=rfc3339(self._state.ticket(next(reversed(index.tickets[conversation_id]))).created_at),
+                members=list(islice(each.names, MAX_NAMED_MEMBERS)),
+            )
+            for conversation_id, each in found
+        ]
+
+    def conversation(self, call: Call, params: ConversationParams) -> ConversationView:
+        tickets = self._state.conversations.get(params.conversation_id, {})
+        mine = (
+            ticket_view(self._state, ticket, call.principal, payloads=True)
+            for ticket in map(self._state.ticket, reversed(tickets))
+            if call.principal in (*sides(ticket), "person")
+        )
+        newest = list(islice(mine, params.limit))
+        if not newest:
+            raise _unknown_conversation()
+        return ConversationView(conversation_id=params.conversation_id, tickets=newest[::-1])
+
+    def _search(self, tickets: Iterable[Ticket], principal: Principal, text: str) -> Iterator[Ticket]:
+        """Ids and names of all; payloads only where the caller may read them anyway."""
+        wanted = text.casefold()
+        # As it stands in JSON, with its escapes.
+        in_payload = codec.encode(text).decode()[1:-1].casefold()
+        left = self._max_bytes
+        for ticket in islice(tickets, self._max_tickets):
+            names = (ticket.ticket_id, ticket.target, sender_name(Principal(ticket.sender)))
+            if any(wanted in each.casefold() for each in (*names, ticket.conversation_id or "", ticket.group or "")):
+                yield ticket
+            elif is_party(ticket, principal):
+                for number in range(ticket.replies + 1):
+                    payload = bytes(self._state.message(ticket.ticket_id, number).payload)
+                    left -= len(payload)
+                    if in_payload in payload.decode().casefold():
+                        yield ticket
+                        break
+                if left <= 0:
+                    return
+
+
+def _unknown_conversation() -> NotFound:
+    return NotFound("unknown conversation", hint="only its sides can read it, until its tickets expire")

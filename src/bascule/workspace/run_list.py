@@ -1,0 +1,40 @@
+"""What `runs.list` takes and answers."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from bascule.kernel.rows import Params, Result
+from bascule.workspace.protocol import RunRef, SpaceRef
+
+
+class RunsListParams(Params, frozen=True, kw_only=True):
+    # Only those of this space.
+    space_id: SpaceRef | None = None
+    # Only those that started before this run: the last one of the page before.
+    before: RunRef | None = None
+    # Only those that this principal started: `agent:Jerry`, `local`, `person`.
+    principal: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    status: Literal["completed", "awaiting_approval", "error", "running", "cancelled", "unknown"] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+
+
+class RunView(Result, frozen=True, kw_only=True):
+    run_id: str
+    space_id: str
+    started_by: str
+    started_at: str
+    ended_at: str | None = None
+    # completed, awaiting_approval, error, running, cancelled, unknown.
+    status: str
+    operations: int
+    events: int
+    on_copy: bool = False
+    # A command that was started in the background; other runs worked beside it.
+    background: bool = False
+    committed: bool = False
+    # Whether `runs.undo` can take it back; `note` says why not, or what of it not.
+    undoable: bool = False
+    undone: bool = False
+    note: str | None = None
+    steering: list[str] = []
