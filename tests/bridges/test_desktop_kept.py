@@ -5,6 +5,7 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
 from scripted_host import EDITOR, PICTURE, FakeWindow
 
+from bascule.bridge_list import tables_of
 from bascule.foundation.errors import (
     ApprovalRequired,
     BasculeError,
@@ -19,7 +20,7 @@ WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}
 
 def test_what_is_typed_is_kept_nowhere_once_it_is_over(make_desktop, tmp_path):
     path = str(tmp_path / "bascule.db")
-    desktop = make_desktop(store=SqliteStore(path))
+    desktop = make_desktop(store=SqliteStore(path, tables=tables_of()))
     secrets = ("hunter2-typed", "hunter2-denied", "hunter2-expired", "hunter2-failed", "hunter2-value")
     typed, denied, expired, failed, value = secrets
     desktop.approved("typeText", text=typed, **TYPE)

@@ -5,11 +5,14 @@ from functools import partial
 
 from bascule.daemon.ports import CONFIG_DIR, STATE_DIR
 from bascule.desktop.apps import Apps
+from bascule.desktop.evidence import EvidenceShelf
 from bascule.desktop.hosting import Hosting
 from bascule.desktop.judging import Judging
+from bascule.desktop.machine.evidence_files import EvidenceFiles
 from bascule.desktop.machine.launcher import HostLauncher, program_of
 from bascule.desktop.machine.workspaces import EvidencePlaces
-from bascule.desktop.ports import Launcher, Programs, Workspaces
+from bascule.desktop.news import DesktopNews
+from bascule.desktop.ports import EvidenceReader, Launcher, Programs, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.desktop.settings import DesktopSettings
 from bascule.desktop.switch import Switch
@@ -27,11 +30,15 @@ def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
     settings, state_dir = kernel.config.of(DesktopSettings), ports.need(STATE_DIR)
     private = (state_dir, ports.need(CONFIG_DIR))
     own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
-    return compose(kernel, HostLauncher(own.root, own.own, keep_out=settings.kept_out()), own, program_of).bridge()
+    launcher = HostLauncher(own.root, own.own, keep_out=settings.kept_out())
+    return compose(kernel, launcher, own, program_of, EvidenceFiles(own.root, own.own)).bridge()
 
 
-def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, programs: Programs) -> DesktopBridge:
-    switch = Switch(kernel.store, kernel.clock)
+def compose(
+    kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, programs: Programs, reader: EvidenceReader
+) -> DesktopBridge:
+    news = DesktopNews(kernel.events)
+    switch = Switch(kernel.store, kernel.clock, news.switched)
     apps = Apps(kernel.store, kernel.clock)
 
     def hosting(tasks: Tasks, on_stopped: Callable[[], None]) -> Hosting:
@@ -43,6 +50,7 @@ def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, 
             delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
             on_stopped=on_stopped,
             is_stopped=lambda: switch.stopped,
+            news=news,
         )
 
     return DesktopBridge(
@@ -52,6 +60,8 @@ def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, 
         hosting=hosting,
         workspaces=workspaces,
         program_of=programs,
+        evidence=EvidenceShelf(kernel.store, kernel.clock, reader),
+        news=news,
         journal=kernel.journal,
         clock=kernel.clock,
         log=kernel.log,

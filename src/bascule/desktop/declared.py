@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from bascule.desktop import evidence_rows
 from bascule.desktop import rows as desktop_rows
 from bascule.kernel.declared import Declared
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 class DesktopDeclared(Declared):
     name = "desktop"
-    rows = desktop_rows.METHODS
+    rows = (*desktop_rows.METHODS, *evidence_rows.METHODS)
     made_by = "bascule.desktop.compose:make_desktop"
     checked_by = "bascule.desktop.cli.checks:CHECKS"
 
@@ -37,9 +38,10 @@ class DesktopDeclared(Declared):
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
         from bascule.desktop.apps import AllowedApp
+        from bascule.desktop.evidence import EvidencePlace
         from bascule.desktop.switch import Position
 
-        return {"desktop": Position, "desktop_apps": AllowedApp}
+        return {"desktop": Position, "desktop_apps": AllowedApp, "desktop_evidence": EvidencePlace}
 
     def settings(self) -> "type[Settings]":
         from bascule.desktop.settings import DesktopSettings

@@ -1,7 +1,9 @@
 """What the desktop bridge needs from the outside."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+
+import msgspec
 
 from bascule.desktop.protocol import DEFAULT_TIMEOUT_MS
 
@@ -64,3 +66,46 @@ class Workspaces(Protocol):
 class Programs(Protocol):
     def __call__(self, pid: int, /) -> str | None:
         """The file of the program that runs as `pid`."""
+
+
+class EvidenceGone(Exception):
+    """There is no such execution or picture, or it is not as the host leaves them."""
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """One folder of evidence. What its files say is as an agent may have changed it, and not made visible."""
+
+    execution_id: str
+    workspace: str
+    day: str
+    method: str | None = None
+    app: str | None = None
+    at: str | None = None
+    client: str | None = None
+    effect: str | None = None
+    error: str | None = None
+    # Names and sizes.
+    files: list[tuple[str, int]] = []
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    about: Execution
+    # JSON as the files have it; None where there is none.
+    result: Any
+    trace: list[Any]
+    tree: Any
+    # Files that are too large, or not JSON.
+    left_out: list[str]
+    # Files that are not as the host left them.
+    changed: list[str]
+
+
+class EvidenceReader(Protocol):
+    """Blocking. `workspaces` beside our own; those where no evidence can be are left out."""
+
+    def newest(self, workspaces: Sequence[str], before: str | None, limit: int, /) -> list[Execution]: ...
+
+    def show(self, workspaces: Sequence[str], execution_id: str, /) -> Shown: ...
+
+    def picture(self, workspaces: Sequence[str], execution_id: str, name: str, /) -> bytes:
+        """A PNG."""

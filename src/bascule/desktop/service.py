@@ -20,9 +20,12 @@ from bascule.desktop import rows as a
 from bascule.desktop.apps import App, Apps
 from bascule.desktop.declared import DesktopDeclared
 from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.evidence import EvidenceShelf
 from bascule.desktop.guesses import Guesses
 from bascule.desktop.hosting import Hosting
+from bascule.desktop.intents import intent_of, without_nothing
 from bascule.desktop.judging import JudgedTarget, Judging, doing_of
+from bascule.desktop.news import DesktopNews
 from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.desktop.switch import Switch
 from bascule.desktop.traffic import Traffic
@@ -44,8 +47,6 @@ from bascule.kernel.rows import Nothing
 WAIT_GRACE_MS: Final = 1_000
 # Finding out what a call means is not what its own time is for.
 RESOLVE_MS: Final = 15_000
-# Of a call, and not of what it does.
-_OURS: Final = ("workspacePath", "requestId", "timeoutMs")
 
 Ask = Callable[[Host], Coroutine[Any, Any, Any]]
 
@@ -60,6 +61,8 @@ class DesktopBridge:
         hosting: Callable[[Tasks, Callable[[], None]], Hosting],
         workspaces: Workspaces,
         program_of: Programs,
+        evidence: EvidenceShelf,
+        news: DesktopNews,
         journal: Journal,
         clock: Clock,
         log: Log,
@@ -73,6 +76,8 @@ class DesktopBridge:
         self.traffic = Traffic()
         self._workspaces = workspaces
         self._program_of = program_of
+        self._evidence = evidence
+        self._news = news
         self._journal = journal
         self._log = log
         self._on_disabled = on_disabled
@@ -108,6 +113,7 @@ class DesktopBridge:
                 a.DESKTOP_FOCUS_WINDOW.bind(self.act, resolve=self._resolve),
                 a.DESKTOP_DISMISS_MODAL.bind(self.act, resolve=self._resolve),
                 a.DESKTOP_ABORT.bind(self.abort),
+                *self._evidence.bound(),
             ],
             gauges=[
                 Gauge("bascule_desktop_enabled", "1 while agents may use the desktop.", lambda: self.switch.enabled),
@@ -128,6 +134,7 @@ class DesktopBridge:
     async def close(self) -> None:
         await self.hosting.close()
         await self._tasks.close()
+        await self._evidence.close()
 
     def forget_agent(self, agent_id: str) -> None:
         """A handle was revoked or taken over: its next holder may see nothing, and what it had under way ends."""
@@ -228,7 +235,7 @@ class DesktopBridge:
         awaited = params.condition.window_exists if isinstance(params, d.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
-            return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
+            return self._judging.about_all_windows(call, intent_of(params), awaited.title_pattern)
         try:
             found = await self._resolved(call, params, picture=picture)
             if doing_of(call.method) == "look":
@@ -246,7 +253,7 @@ class DesktopBridge:
                 return self._judging.kept_out(error)
             if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
                 # The app is not open: whose window will call itself so is not known yet.
-                return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
+                return self._judging.about_all_windows(call, intent_of(params), awaited.title_pattern)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
             refusal = refusals.refusal(error)
@@ -276,7 +283,7 @@ class DesktopBridge:
         if route is not None and route.app is None:
             # By a title alone: of any app.
             return False
-        app = {} if route is None else {"route": {"app": _without_nothing(msgspec.to_builtins(route.app))}}
+        app = {} if route is None else {"route": {"app": without_nothing(msgspec.to_builtins(route.app))}}
         asked = {"intent": {"method": "desktop.listModals", "params": app}, "picture": False}
         try:
             found = await self._looked(
@@ -288,7 +295,7 @@ class DesktopBridge:
         return self._judging.may_look_at(call.principal, found)
 
     async def _resolved(self, call: Call, params: d.Routed, *, picture: bool) -> m.ResolveResult:
-        asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
+        asked = {"intent": {"method": call.method, "params": intent_of(params)}, "picture": picture}
         found: m.ResolveResult = await self._looked(
             call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
         )
@@ -309,6 +316,7 @@ class DesktopBridge:
     async def _looking(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
         target: JudgedTarget = effect.resolution.resolved
         yes = self._note(call, target, effect)
+        self._evidence.note(params.workspace_path, effect)
         ask = target.params
         limit = params.timeout_ms
         if isinstance(params, d.WaitUntilCall):
@@ -338,6 +346,7 @@ class DesktopBridge:
             except DesktopError as error:
                 raise refusals.failed(error, effect) from None
         effect.details["executionId"] = result.execution_id
+        self._news.executed(call, target.about.app, result.execution_id)
         return result
 
     async def act(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
@@ -347,6 +356,7 @@ class DesktopBridge:
         # A person was shown where the elements are; the policy does not judge that.
         resolved = msgspec.structs.replace(target.resolved, unmoved=effect.approval_id is not None)
         yes = self._note(call, target, effect)
+        self._evidence.note(params.workspace_path, effect)
         request_id = params.request_id or str(uuid.uuid4())
         host = await self.hosting.host(self.switch.environment)
         # Between the judging and this lie the record on disk and perhaps the start of a host.
@@ -374,6 +384,7 @@ class DesktopBridge:
                     effect.details |= {"executed": "unknown", "reason": str(error)}
                     raise refusals.lost_while_acting(error) from None
         effect.details |= {"executionId": result.execution_id, "effect": result.effect}
+        self._news.executed(call, target.about.app, result.execution_id, result.effect)
         return result
 
     def _note(self, call: Call, target: JudgedTarget, effect: RecordedEffect) -> AbstractContextManager[None]:
@@ -472,20 +483,6 @@ class DesktopBridge:
             except HostGone as error:
                 self.hosting.lost(host, str(error))
                 raise refusals.lost_while_looking(error) from None
-
-
-def _intent(params: msgspec.Struct) -> dict[str, Any]:
-    """The contract's params of the same call: what it is about, without what it is called."""
-    plain = {name: value for name, value in msgspec.to_builtins(params).items() if name not in _OURS}
-    if isinstance(params, d.WaitUntilCall):
-        plain["timeoutMs"] = min(params.timeout_ms, MAX_WAIT_MS)
-    return {name: _without_nothing(value) for name, value in plain.items() if value is not None}
-
-
-def _without_nothing(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nothing(each) for name, each in value.items() if each is not None}
-    return value
 
 
 def _detached(work: Deferred[Any]) -> Deferred[Any]:

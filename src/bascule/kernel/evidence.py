@@ -31,8 +31,8 @@ FILES: Final = frozenset(
     ("observe.png", "marks.png", "before.png", "after.png", "ax.json", "trace.jsonl", "result.json", "snapshot.txt")
 )
 
-_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
-_EXECUTION: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+EXECUTION: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -66,7 +66,7 @@ class EvidenceRoot:
         """A descriptor of a directory that `resolve` gave, reached from the root without following a link."""
         steps = [] if real == self.path else os.path.relpath(real, self.path).split(os.sep)
         try:
-            return _descend(self._descriptor, steps)
+            return descend(self._descriptor, steps)
         except OSError as error:
             raise WorkspaceForbidden(f"workspacePath changed while it was opened: {error.strerror}") from error
 
@@ -103,7 +103,7 @@ class Evidence:
         workspace = self._root.open(self.workspace)
         try:
             try:
-                descriptor = _descend(workspace, FOLDERS, make=make)
+                descriptor = descend(workspace, FOLDERS, make=make)
             except FileNotFoundError:
                 raise
             except OSError as error:
@@ -182,7 +182,7 @@ class Folder:
         if len(data) > MAX_FILE_BYTES:
             raise OSError(f"{name} of {len(data)} bytes is over the limit of {MAX_FILE_BYTES}")
         with self._evidence.desktop(make=True) as desktop:
-            folder = _descend(desktop, (self._day, self.execution_id), make=True)
+            folder = descend(desktop, (self._day, self.execution_id), make=True)
             try:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 descriptor = os.open(name, flags, 0o600, dir_fd=folder)
@@ -210,7 +210,7 @@ class Folder:
             self._evidence.record(desktop, {**line, "folder": f"{self._day}/{self.execution_id}", "result": digest})
 
 
-def _descend(start: int, steps: "tuple[str, ...] | list[str]", *, make: bool = False) -> int:
+def descend(start: int, steps: "tuple[str, ...] | list[str]", *, make: bool = False) -> int:
     """Open a directory step by step, each time from the one before, never through a link."""
     at = os.dup(start)
     try:
@@ -230,14 +230,14 @@ def _descend(start: int, steps: "tuple[str, ...] | list[str]", *, make: bool = F
 
 def _executions(desktop: int) -> Iterator[tuple[tuple[str, str], int]]:
     """Every execution with its size, the oldest first."""
-    for day in sorted(each for each in os.listdir(desktop) if _DAY.match(each)):
+    for day in sorted(each for each in os.listdir(desktop) if DAY.match(each)):
         try:
-            folder = _descend(desktop, (day,))
+            folder = descend(desktop, (day,))
         except OSError:
             continue
         try:
             found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(folder)]
-            for _, name in sorted(each for each in found if _EXECUTION.match(each[1])):
+            for _, name in sorted(each for each in found if EXECUTION.match(each[1])):
                 yield (day, name), _size(folder, name)
         finally:
             os.close(folder)
@@ -246,7 +246,7 @@ def _executions(desktop: int) -> Iterator[tuple[tuple[str, str], int]]:
 def _size(folder: int, name: str) -> int:
     total = 0
     with contextlib.suppress(OSError):
-        inner = _descend(folder, (name,))
+        inner = descend(folder, (name,))
         try:
             for each in os.listdir(inner):
                 total += os.stat(each, dir_fd=inner, follow_symlinks=False).st_size
@@ -258,9 +258,9 @@ def _size(folder: int, name: str) -> int:
 def _remove(desktop: int, day: str, execution_id: str) -> bool:
     """Our own files and the folder; what somebody else put there stays, and its folder with it."""
     with contextlib.suppress(OSError):
-        outer = _descend(desktop, (day,))
+        outer = descend(desktop, (day,))
         try:
-            inner = _descend(outer, (execution_id,))
+            inner = descend(outer, (execution_id,))
             try:
                 for name in FILES.intersection(os.listdir(inner)):
                     os.unlink(name, dir_fd=inner)
