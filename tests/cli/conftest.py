@@ -1,11 +1,15 @@
-"""A home of its own, and `bascule setup` run in it."""
+"""A home of its own, and `bascule setup` run in it; a desktop whose `xdg-open` can be looked at."""
 
 import os
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from bascule.cli import opening
 from bascule.cli.main import main
+from patience import PATIENCE
 
 
 class Machine:
@@ -48,3 +52,26 @@ def machine(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("BASCULE_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     return Machine(tmp_path, capsys)
+
+
+@pytest.fixture
+def screen(monkeypatch, tmp_path):
+    """A desktop whose `xdg-open` writes down what it is to open."""
+    opened = tmp_path / "opened"
+    program = tmp_path / "xdg-open"
+    program.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DISPLAY", ":7")
+    started = []
+    real = subprocess.Popen
+
+    def start(*args, **more):
+        started.append(real(*args, **more))
+        return started[-1]
+
+    monkeypatch.setattr(opening.subprocess, "Popen", start)
+    monkeypatch.setattr(opening.sys, "platform", "linux")
+    yield SimpleNamespace(opened=opened, started=started)
+    for each in started:
+        each.wait(PATIENCE)

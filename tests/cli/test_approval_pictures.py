@@ -1,12 +1,8 @@
 """A question with a picture: where it is, and that it is opened only where there is a screen to open it on."""
 
 import argparse
-import subprocess
-from types import SimpleNamespace
 
-import pytest
-
-from bascule.cli import approvals, opening
+from bascule.cli import approvals
 from patience import PATIENCE
 
 VIEW = {
@@ -23,29 +19,6 @@ VIEW = {
     "picture": "/state/pictures/apr_1.png",
 }
 WANTED = argparse.Namespace(open=True)
-
-
-@pytest.fixture
-def screen(monkeypatch, tmp_path):
-    """A desktop whose `xdg-open` writes down what it is to open."""
-    opened = tmp_path / "opened"
-    program = tmp_path / "xdg-open"
-    program.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("DISPLAY", ":7")
-    started = []
-    real = subprocess.Popen
-
-    def start(*args, **more):
-        started.append(real(*args, **more))
-        return started[-1]
-
-    monkeypatch.setattr(opening.subprocess, "Popen", start)
-    monkeypatch.setattr(opening.sys, "platform", "linux")
-    yield SimpleNamespace(opened=opened, started=started)
-    for each in started:
-        each.wait(PATIENCE)
 
 
 def test_the_picture_is_named_among_the_facts():

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bascule.cli.console_pages import open_page
 from bascule.cli.opening import open_file
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, connect
@@ -77,13 +78,15 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     no = verbs.add_parser("deny", help="say no")
     no.set_defaults(run=run_deny)
     no.add_argument("--reason", metavar="TEXT", help="shown to the caller that asked")
+    opened = verbs.add_parser("open", help="one question in the console, in your browser")
+    opened.set_defaults(run=run_open)
     watched = verbs.add_parser("watch", help="wait for questions and answer them as they come")
     watched.set_defaults(run=run_watch)
-    for verb in (shown, yes, no):
+    for verb in (shown, opened, yes, no):
         verb.add_argument("approval", metavar="ID", help="its id, or enough of its beginning")
     for verb in (shown, yes, watched):
         verb.add_argument("--open", action="store_true", help="also open its picture, if it has one")
-    for verb in (listed, shown, yes, no, watched):
+    for verb in (listed, shown, opened, yes, no, watched):
         add_state_dir(verb, below=True)
         add_json(verb, below=True)
 
@@ -126,6 +129,11 @@ def run_show(args: argparse.Namespace) -> int:
         show(render_question(view, terminal_columns()))
     _open_picture(args, view)
     return 0
+
+
+def run_open(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        return open_page(client, "approvals", find(client, args.approval))
 
 
 def find(client: SyncClient, text: str) -> str:

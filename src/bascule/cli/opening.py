@@ -1,4 +1,4 @@
-"""Opens a file with whatever program the person's desktop has for it."""
+"""Opens a file or an address with whatever program the person's desktop has for it."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def open_file(path: str) -> str | None:
-    """Beside us, without waiting for it; None, or why not."""
+    """Or an address. Beside us, without waiting for it; None, or why not."""
     if sys.platform != "darwin" and not any(os.environ.get(name) for name in _SCREENS):
         return "this terminal has no display"
     name = _OPENERS.get(sys.platform, "xdg-open")
@@ -18,7 +18,7 @@ def open_file(path: str) -> str | None:
     if program is None:
         return f"{name} is not installed"
     try:
-        subprocess.Popen(  # noqa: S603 - a program of the system, and a file of our own
+        subprocess.Popen(  # noqa: S603 - a program of the system, and a file or an address of our own
             [program, path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

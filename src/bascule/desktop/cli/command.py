@@ -5,7 +5,8 @@ import os
 import sys
 from typing import Any
 
-from bascule.cli.talk import add_json, add_state_dir, state_of
+from bascule.cli.console_pages import open_page
+from bascule.cli.talk import add_json, add_state_dir, connect, state_of
 from bascule.desktop.cli import person
 from bascule.desktop.cli.ways import ask
 from bascule.foundation import paths
@@ -51,6 +52,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--workspace", metavar="DIR", help="whose evidence (default: this directory, then the daemon's)"
     )
     report.add_argument("-o", "--output", metavar="FILE", help="default: desktop-report-<id>.html here; - is stdout")
+    report.add_argument("--console", action="store_true", help="in the console instead, in your browser")
     add_state_dir(report)
     report.set_defaults(run=run_report)
 
@@ -264,6 +266,9 @@ _EFFECTS = {
 
 
 def run_report(args: argparse.Namespace) -> int:
+    if args.console:
+        with connect(args) as client:
+            return open_page(client, "evidence", os.path.basename(args.execution.rstrip("/")))
     from bascule.programs.desktop_host import report
 
     try:
