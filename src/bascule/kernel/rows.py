@@ -208,7 +208,8 @@ class Bound(NamedTuple):
     """A row and its handler. Made by `bind` of a row, which mypy checks against the handler."""
 
     row: Row
-    handler: Callable[..., Any]
+    # None for an operation of a run, which the run executes.
+    handler: Callable[..., Any] | None
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None = None
     # Finds out what a call means: which window, which tool, which files. For the policy and the person.
