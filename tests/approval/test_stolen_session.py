@@ -8,7 +8,7 @@ from console_page import Page
 from felling import Grove
 
 from bascule.bridge_list import rows_of
-from bascule.foundation.errors import ProofRequired
+from bascule.foundation.errors import Forbidden, ProofRequired
 from bascule.kernel.call import Grade
 from soft_key import SoftKey
 
@@ -78,3 +78,35 @@ def test_no_row_takes_a_reason_from_a_session_alone():
         given = SimpleNamespace(reason="because", decision="denied")
         grade = row.proof if isinstance(row.proof, Grade) else row.proof(given)
         assert grade is Grade.FRESH or row.name in FOR_THE_USER, row.name
+
+
+# -- a key that was lost --
+
+
+def test_who_signed_in_with_a_key_is_signed_out_when_it_is_revoked(grove, page, key):
+    """A thief of a key signs in first; the owner comes to revoke it later."""
+    passkey_id = page.call("passkeys.list")[0]["passkeyId"]
+    owner = Page(grove).sign_in()
+    proof = owner.type_passphrase(owner.challenge(("passkeys.revoke", {"passkeyId": passkey_id})))["proofId"]
+    owner.call("passkeys.revoke", {"passkeyId": passkey_id}, proof=proof)
+    assert page.sessions.find(page.token) is None
+    assert owner.call("console.session")["grade"] == "signed_in"
+
+
+def test_who_signed_in_with_a_key_is_signed_out_when_a_copy_of_it_shows_up(grove, page, key):
+    owner = Page(grove).sign_in()
+    key.counter = 1
+    with pytest.raises(Forbidden, match="suspended"):
+        Page(grove).sign_in(key)
+    assert page.sessions.find(page.token) is None
+    assert owner.call("console.session")["grade"] == "signed_in"
+
+
+def test_where_keys_and_sessions_do_not_know_of_each_other_the_thief_stays(grove, page, key):
+    """The control."""
+    grove.house.life.bridges["admin"].service.passkeys.on_end.clear()
+    passkey_id = page.call("passkeys.list")[0]["passkeyId"]
+    owner = Page(grove).sign_in()
+    proof = owner.type_passphrase(owner.challenge(("passkeys.revoke", {"passkeyId": passkey_id})))["proofId"]
+    owner.call("passkeys.revoke", {"passkeyId": passkey_id}, proof=proof)
+    assert page.call("console.session")["grade"] == "signed_in"
