@@ -152,12 +152,12 @@ def test_every_row_of_ours_that_changes_something_needs_a_proof_or_says_why_not(
     # Each of these has its own reason, beside its row.
     ceremonies = {"person.prove", "passkeys.begin", "passkeys.finish", "passkeys.confirm"}
     assert less - stops - ceremonies <= {
-            "console.revoke",
-            "console.signOut",
-            "approvals.decide",
-            "admin.stop",
-            "runs.undo",
-        }
+        "console.revoke",
+        "console.signOut",
+        "approvals.decide",
+        "admin.stop",
+        "runs.undo",
+    }
 
 
 # -- a paired session --
