@@ -158,9 +158,9 @@ class Console:
         return session
 
 
-def opened(sessions: Sessions, grade: Grade, *, replaces: str | None = None) -> SessionResult:
+def opened(sessions: Sessions, grade: Grade, *, passkey_id: str | None = None) -> SessionResult:
     """A new session, as its page is answered."""
-    token, session = sessions.open(grade, replaces=replaces)
+    token, session = sessions.open(grade, passkey_id=passkey_id)
     return SessionResult(token=token, session_id=session.session_id, grade=grade.wire, until=rfc3339(session.until_at))
 
 

@@ -29,7 +29,7 @@ from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyD
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.asking import question_of
 from bascule.kernel.at_console import check_at_console
-from bascule.kernel.call import BROWSER, Call, Principal, agent_principal, subject_of
+from bascule.kernel.call import BROWSER, Call, Principal, agent_principal, proof_of, subject_of
 from bascule.kernel.call_log import CallLog
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of, timed_text
@@ -301,12 +301,12 @@ class Gate:
             tx.undo()
             raise
         if isinstance(answer, asyncio.Future):
-            # Slow work (scrypt) finishes elsewhere and commits by itself.
+            # Slow work (scrypt) finishes elsewhere and commits by itself; its record names the proof (`proof_of`).
             return from_future(answer, partial(self.call_log.translate, call))
         if approval_id is not None:
             tx.details = {**(tx.details or {}), "approval": approval_id}
-        if call.session is not None and call.session.spent is not None:
-            tx.details = {**(tx.details or {}), "proof": call.session.spent}
+        if proof := proof_of(call):
+            tx.details = {**(tx.details or {}), **proof}
         return self._commit(call, tx, rule, answer)
 
     def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:

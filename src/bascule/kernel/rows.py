@@ -126,6 +126,11 @@ def never(_params: Any) -> bool:
     return False
 
 
+def words_need_proof(params: Any) -> Grade:
+    """signed in; fresh with a `reason`, which an agent reads as the person's word"""
+    return Grade.FRESH if params.reason else Grade.SIGNED_IN
+
+
 class Consent(StrEnum):
     """What a rule that says `ask` means for a method."""
 
