@@ -77,11 +77,9 @@ class Sessions:
         # Called with the id of every session that ends: what it holds open ends with it.
         self.on_end: list[Callable[[str], None]] = []
 
-    def open(self, grade: Grade, *, replaces: str | None = None) -> tuple[str, Session]:
-        """A new session and its token, which is kept nowhere. `replaces` ends the session that became this one."""
+    def open(self, grade: Grade) -> tuple[str, Session]:
+        """A new session and its token, which is kept nowhere."""
         self.expire()
-        if replaces is not None:
-            self.end(replaces)
         if len(self._by_hash) >= self._most:
             raise Overloaded(
                 f"{self._most} sessions of the console are open",
