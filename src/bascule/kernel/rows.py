@@ -117,12 +117,12 @@ def starter(field: str) -> Who:
 
 
 def always(_params: Any) -> bool:
-    """For `stopped`: being there needs nobody's leave."""
+    """For `stopped`: also while everything is stopped, as being there and acknowledging."""
     return True
 
 
 def never(_params: Any) -> bool:
-    """For `stopped`: it would let something begin again."""
+    """For `stopped`: not while everything is stopped, whatever the effect says."""
     return False
 
 
@@ -165,7 +165,6 @@ class Row:
     consent: Consent = Consent.NEVER
     # Where a row differs from what its effect says; see `while_stopped`.
     stopped: Callable[[Any], bool] | None = None
-
     # It only looks, so a person who has signed in need not prove it again.
     looks: bool = False
 
