@@ -42,6 +42,7 @@ class ConsoleFacts(NamedTuple):
 class Console:
     def __init__(self, sessions: Sessions, clock: Clock, timers: Timers, facts: ConsoleFacts) -> None:
         self.sessions = sessions
+        self._clock = clock
         self.pairings = Pairings(clock, timers)
         self._facts = facts
 
@@ -117,6 +118,7 @@ class Console:
             daemon=facts.daemon_id,
             stopped=facts.is_stopped(),
             version=__version__,
+            now=rfc3339(self._clock.wall_ms()),
         )
 
     def list_sessions(self, call: Call, params: Nothing) -> list[SessionView]:

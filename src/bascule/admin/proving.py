@@ -152,9 +152,10 @@ class Proving:
     def _sign_in(self, challenge: Challenge, tx: Transaction, passkey_id: str | None) -> ProveResult:
         """A new session, in place of the one that asked. If it cannot be recorded, nothing has changed."""
         session = opened(self._sessions, Grade.SIGNED_IN, passkey_id=passkey_id)
-        old = challenge.session_id
-        if old is not None:
-            tx.after.append(lambda: self._end_session(old))
+
+        def replaced() -> None:
+            if challenge.session_id is not None:
+                self._sessions.end(challenge.session_id)
 
         def settled(_: object) -> None:
             # Undone, or the page has left: nobody has its token.

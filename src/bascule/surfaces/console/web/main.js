@@ -6,7 +6,7 @@ import { leading, start as startStream, state as streamState } from "./stream.js
 import * as inbox from "./inbox.js";
 import * as stop from "./stop.js";
 import { signIn } from "./proof.js";
-import { dialog, failure, kbd, toastBox, toastError } from "./widgets.js";
+import { dialog, failure, kbd, noteSkew, toastBox, toastError } from "./widgets.js";
 
 /**
  * A page. `render` runs in a scope that ends when another page is shown; a page with `update` gets new parameters of
@@ -239,6 +239,7 @@ const frame = h("div", { class: "frame" },
 
 document.getElementById("app")?.replaceWith(frame);
 stop.start();
+effect(() => noteSkew(session.value.aheadMs ?? 0));
 inbox.start(announce);
 startSession().then(startStream).catch(reportError);
 effect(() => { document.documentElement.dataset.leading = String(leading.value); });

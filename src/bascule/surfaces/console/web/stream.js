@@ -102,7 +102,9 @@ async function readForever(stop) {
   while (!stop.aborted) {
     const attempt = new AbortController();
     let watch = 0;
+    let heard = false;
     const alive = () => {
+      heard = true;
       clearTimeout(watch);
       watch = setTimeout(() => attempt.abort(), SILENCE_MS);
       if (state.peek() !== "live") announce("live");
@@ -122,7 +124,9 @@ async function readForever(stop) {
       clearTimeout(watch);
     }
     if (stop.aborted) return;
-    announce("reconnecting");
+    // One that was live and ends may be that of an old session (signing in ends it): nothing is said before the next
+    // one fails, too, and no banner comes and goes under the pointer.
+    if (!heard) announce("reconnecting");
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failed++, RETRY_MS.length - 1)]));
     // A daemon that was restarted does not know our session any more; this finds out.
     await refresh();
