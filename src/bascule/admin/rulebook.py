@@ -120,7 +120,10 @@ class Rulebook:
     def proposed(self, text: str | None) -> Policy:
         """What this text would put in force; without one the edited file, or what is in force if there is none."""
         proposed = text if text is not None else self._file.read()
-        return self.policy if proposed is None else load_policy(proposed, self.rows, self._effects, self._presets)
+        if proposed is None:
+            return self.policy
+        # Any program of this user may send a text. Nothing here reads params, so the examples can wait for who accepts.
+        return load_policy(proposed, self.rows, self._effects, self._presets, examples=False)
 
     def rule_names(self) -> frozenset[str]:
         """Of all policies that may have decided: those that come with us, and the one in force."""

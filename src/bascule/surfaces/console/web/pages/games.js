@@ -9,9 +9,6 @@ const TOOLS_PAGE = 100;
 const EVENTS = 100;
 
 export const page = {
-  path: "games",
-  title: "Games",
-  key: "m",
   /** @param {string[]} params */
   render: (params) => (params[0] ? gamePage(params[0]) : gameList()),
 };

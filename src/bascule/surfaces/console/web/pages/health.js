@@ -22,9 +22,6 @@ const CHARTS = [
 ];
 
 export const page = {
-  path: "health",
-  title: "Health",
-  key: "h",
   /** @param {string[]} _params @param {URLSearchParams} query */
   render(_params, query) {
     const range = signal(query.get("window") === "24h" ? /** @type {const} */ ("24h") : /** @type {const} */ ("10m"));

@@ -10,9 +10,6 @@ const TYPING_MS = 300;
 const EXAMPLES = ["who:Jerry", "method:desktop.*", "outcome:denied", "who:person method:approvals.decide", "rule:destructive-asks"];
 
 export const page = {
-  path: "ledger",
-  title: "Ledger",
-  key: "d",
   /** @param {string[]} params @param {URLSearchParams} query */
   render: (params, query) => (params[0] ? recordPage(params[0]) : searchPage(query)),
 };

@@ -43,9 +43,6 @@ async function readBacklog() {
 }
 
 export const page = {
-  path: "live",
-  title: "Live",
-  key: "l",
   /** @param {string[]} _params @param {URLSearchParams} query */
   render(_params, query) {
     listen();

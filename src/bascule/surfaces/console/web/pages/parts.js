@@ -4,7 +4,7 @@ import { ApiError, events, withQuery } from "../api.js";
 import { act, send } from "../proof.js";
 import { on } from "../stream.js";
 import { batch, computed, h, onCleanup, show, signal, untrack } from "../view.js";
-import { Deaf, code, duration, failure, kbd, resource, visibleText } from "../widgets.js";
+import { Deaf, code, duration, failure, kbd, resource } from "../widgets.js";
 
 /** Several events of one moment are one question to the daemon. */
 const SETTLE_MS = 300;

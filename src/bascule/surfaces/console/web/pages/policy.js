@@ -10,9 +10,6 @@ import { actionButton, address, counted, facts, heading, keepAddress, longText, 
 const RECORDS = 1_000;
 
 export const page = {
-  path: "policy",
-  title: "Policy",
-  key: "p",
   /** @param {string[]} _params @param {URLSearchParams} query */
   render(_params, query) {
     const policy = resource(() => get("/v1/policy"));

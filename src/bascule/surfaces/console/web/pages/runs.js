@@ -13,9 +13,6 @@ const PAGE = 100;
 const OUTPUT_CHARS = 200_000;
 
 export const page = {
-  path: "runs",
-  title: "Runs",
-  key: "r",
   /** @param {string[]} params @param {URLSearchParams} query */
   render: (params, query) => (params[0] ? runPage(params[0]) : runList(query)),
 };

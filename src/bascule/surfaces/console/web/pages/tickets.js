@@ -17,9 +17,6 @@ const DRAFT = "bascule.draft.message";
 
 // A ticket's id may be any word, so what is not a ticket begins with a character that ids cannot have.
 export const page = {
-  path: "tickets",
-  title: "Tickets",
-  key: "t",
   /** @param {string[]} params @param {URLSearchParams} query */
   render(params, query) {
     const [first, second] = params;
