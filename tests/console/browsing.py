@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 from patience import PATIENCE
 from soft_key import SoftKey, b64
 
-PATIENCE_MS = 15_000
+PATIENCE_MS = PATIENCE * 1_000
 AUTHENTICATOR = {
     "protocol": "ctap2",
     "transport": "internal",
@@ -103,6 +103,10 @@ def opened(browser: Browser, **options: Any) -> Iterator[tuple[BrowserContext, F
     try:
         yield context, faults
         assert not (unnamed := faults.unnamed()), "\n".join(unnamed)
+    except BaseException as error:
+        # What else went wrong often says why.
+        error.add_note("\n".join(["in the browser:", *faults.seen, *(page.url for page in context.pages)]))
+        raise
     finally:
         faults.close()
         context.close()

@@ -45,7 +45,7 @@ SqliteStore._put_rows = full
 def test_the_page_waits_for_a_daemon_that_is_restarted_and_keeps_what_was_typed(browser):
     with short_dir() as folder, contextlib.ExitStack() as ends:
         scene = Scene(folder, **NO_WAIT)
-        ends.callback(lambda: scene.daemon.__exit__())
+        ends.callback(lambda: scene.daemon.__exit__())  # noqa: PLW0108 - of the daemon that is there in the end
         scene.people()
         with scene.browser(browser) as (context, faults):
             faults.name(r"ERR_", r"answered 401", r"status of 401")

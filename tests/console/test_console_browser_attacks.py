@@ -36,7 +36,8 @@ ConsoleApp.header_lines = encode_lines([(b"access-control-allow-origin", b"*")])
 TRIES = {
     "fetch": "(await fetch(`${to}/status`)).ok",
     "fetch without cors": "(await fetch(`${to}/status`, {mode: 'no-cors'})).type === 'opaque'",
-    "post without cors": "(await fetch(`${to}/v1/stop`, {mode: 'no-cors', method: 'POST', body: '{}'})).type === 'opaque'",
+    "post without cors": "(await fetch(`${to}/v1/stop`, {mode: 'no-cors', method: 'POST', body: '{}'})).type"
+    " === 'opaque'",
     "fetch with a stolen token": "(await fetch(`${to}/status`, {headers: {Authorization: `Bearer ${token}`}})).ok",
     "event source": "await new Promise((yes, no) => { const it = new EventSource(`${to}/v1/events/all`);"
     " it.onopen = () => { it.close(); yes(true); }; it.onerror = () => { it.close(); no(); }; })",
@@ -78,7 +79,9 @@ class SixServer(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def elsewhere(port: int = 0, kind: type[http.server.ThreadingHTTPServer] = http.server.ThreadingHTTPServer) -> Iterator[int]:
+def elsewhere(
+    port: int = 0, kind: type[http.server.ThreadingHTTPServer] = http.server.ThreadingHTTPServer
+) -> Iterator[int]:
     """A server of another program of this user's."""
     host = "::1" if kind is SixServer else "127.0.0.1"
     with kind((host, port), Served) as server:
@@ -219,7 +222,11 @@ def test_a_stolen_session_looks_and_approves_nothing(scene, browser, person):
         token = person.token()
         assert thief.call("GET", "/status", token=token)[0] == 200
         status, answer = decide(thief, approval, token=token)
-        assert (status, answer["error"]["code"], answer["error"]["details"]["grade"]) == (403, "proof_required", "fresh")
+        assert (status, answer["error"]["code"], answer["error"]["details"]["grade"]) == (
+            403,
+            "proof_required",
+            "fresh",
+        )
         # It can ask for a challenge, and has no key to answer it with.
         body = {"purpose": "calls", "calls": [approving(approval)]}
         status, challenge = thief.call("POST", "/v1/person/challenge", body, token=token)
@@ -313,5 +320,3 @@ def test_a_page_that_is_paired_only_is_asked_to_sign_in_and_cannot_deny(scene, b
         console.choose("paired").press("Deny")
         expect(console.page.get_by_role("dialog")).to_contain_text("This needs you, not only this browser")
     assert scene.state(approval) == "pending"
-
-
