@@ -14,7 +14,6 @@ from chromium import FLAGS, find_chromium
 from cryptography.hazmat.primitives import serialization
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
-from patience import PATIENCE
 from soft_key import SoftKey, b64
 
 PATIENCE_MS = PATIENCE * 1_000
@@ -97,7 +96,7 @@ class Faults:
 @contextlib.contextmanager
 def opened(browser: Browser, **options: Any) -> Iterator[tuple[BrowserContext, Faults]]:
     """A browser of somebody's own: nothing of other tests is in it."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
     context.set_default_timeout(PATIENCE_MS)
     faults = Faults(context)
     try:
@@ -205,6 +204,20 @@ class Console:
     def ready(self) -> "Console":
         expect(self.page.locator(".answers")).to_be_visible()
         expect(self.page.locator(".answers")).not_to_have_class(re.compile("deaf"))
+        return self
+
+    def read_through(self) -> "Console":
+        """A long preview from its begin to its end, less than a screen at a time: a jump would not count."""
+        self.page.locator(".question-body").evaluate(
+            """async (box) => {
+                box.scrollTop = 0;
+                for (let before = -1; before < box.scrollTop; ) {
+                    before = box.scrollTop;
+                    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+                    box.scrollTop += box.clientHeight * 0.8;
+                }
+            }"""
+        )
         return self
 
     def press(self, name: str) -> None:

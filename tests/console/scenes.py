@@ -36,10 +36,11 @@ NO_WAIT = {"approval_hold_ms": 1}
 class Scene:
     """One daemon's life with its person and with Jerry."""
 
-    def __init__(self, folder: str, **options: Any) -> None:
+    def __init__(self, folder: str, *, policy: str = ASKING, **options: Any) -> None:
         self.grove = Grove(folder)
+        self._policy = policy
         with open(f"{self.grove.config}/policy.toml", "w", encoding="utf-8") as file:
-            file.write(ASKING)
+            file.write(policy)
         constants = AT_ONCE | options.pop("constants", {})
         self.options = {"console_port": 0, **options, "constants": constants}
         self.daemon = self.grove.live(**self.options)
@@ -78,7 +79,7 @@ class Scene:
                 link.call("person.set", PASSPHRASE)
             link.call("person.unlock", PASSPHRASE)
             if new:
-                link.call("policy.accept", {"digest": policy_digest(ASKING)})
+                link.call("policy.accept", {"digest": policy_digest(self._policy)})
             yield link
 
     # -- browsers --

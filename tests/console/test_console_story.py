@@ -181,8 +181,12 @@ def test_ten_alike_are_answered_with_one_touch(scene, person):
     expect(row).to_have_count(1)
     expect(row).to_contain_text("\u00d710")
     person.choose("alike-")
-    end = person.page.locator(".end-of-preview").last
-    end.scroll_into_view_if_needed()
+    # A jump to the end is no reading.
+    shut = person.page.locator(".answers .primary[aria-disabled=true]")
+    person.page.locator(".end-of-preview").last.scroll_into_view_if_needed()
+    expect(shut).to_have_count(1)
+    person.read_through()
+    expect(shut).to_have_count(0)
     person.approve()
     person.outcome("approved")
     assert {scene.state(each) for each in asked} == {"approved"}

@@ -8,7 +8,6 @@ import { assertion, creation, passkeysUsable } from "../webauthn.js";
 import { badge, command, confirmDialog, empty, failure, loaded, resource, second, table, time, toast, toastError, visibleText } from "../widgets.js";
 
 export const page = {
-  path: "person", title: "Person", key: "o",
   /** @returns {Node} */
   render() {
     return h("div", { class: "person" }, show(() => session.value.state === "open", account, signInView));
