@@ -14,6 +14,7 @@ from chromium import FLAGS, find_chromium
 from cryptography.hazmat.primitives import serialization
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
+from patience import PATIENCE
 from soft_key import SoftKey, b64
 
 PATIENCE_MS = PATIENCE * 1_000
@@ -27,7 +28,7 @@ AUTHENTICATOR = {
 }
 # What a page ends by itself, a stream or a claim, when it goes on to something else.
 _OWN_END = "net::ERR_ABORTED"
-# Chromium's, on other words: `headless` is Playwright's own affair.
+# `headless` is for Playwright to say.
 _FLAGS = [flag for flag in FLAGS if flag != "--headless"]
 # A name of the attacker's, which leads to us.
 _REBOUND = "--host-resolver-rules=MAP evil.test 127.0.0.1"
