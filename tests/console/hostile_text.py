@@ -202,8 +202,10 @@ class _Maker:
             return {}
         made = {key: self.value(part, key, rows, depth + 1) for key, part in schema.get("properties", {}).items()}
         if not made:
-            text = next(self._payloads)
-            made = {text: next(self._payloads), "question": next(self._payloads)}
+            # Of any names: a payload is one, and what pages look for is another.
+            more = schema.get("additionalProperties")
+            part = more if isinstance(more, dict) else {}
+            made = {key: self.value(part, key, 2, depth + 1) for key in (next(self._payloads), "question")}
         return made
 
     def _text(self, name: str) -> str:
