@@ -14,9 +14,10 @@ from chromium import FLAGS, find_chromium
 from cryptography.hazmat.primitives import serialization
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
+from patience import PATIENCE
 from soft_key import SoftKey, b64
 
-PATIENCE_MS = 15_000
+PATIENCE_MS = PATIENCE * 1_000
 AUTHENTICATOR = {
     "protocol": "ctap2",
     "transport": "internal",
@@ -27,7 +28,7 @@ AUTHENTICATOR = {
 }
 # What a page ends by itself, a stream or a claim, when it goes on to something else.
 _OWN_END = "net::ERR_ABORTED"
-# Chromium's, on other words: `headless` is Playwright's own affair.
+# `headless` is for Playwright to say.
 _FLAGS = [flag for flag in FLAGS if flag != "--headless"]
 # A name of the attacker's, which leads to us.
 _REBOUND = "--host-resolver-rules=MAP evil.test 127.0.0.1"
@@ -102,6 +103,10 @@ def opened(browser: Browser, **options: Any) -> Iterator[tuple[BrowserContext, F
     try:
         yield context, faults
         assert not (unnamed := faults.unnamed()), "\n".join(unnamed)
+    except BaseException as error:
+        # What else went wrong often says why.
+        error.add_note("\n".join(["in the browser:", *faults.seen, *(page.url for page in context.pages)]))
+        raise
     finally:
         faults.close()
         context.close()

@@ -124,17 +124,20 @@ def corpus() -> list[str]:
 WATCH = r"""
 globalThis.effects = [];
 globalThis.hit = () => { effects.push("script"); };
-const never = /^(iframe|object|embed|base|marquee|video|audio|source|template|foreignobject|animate|set|math|xmp|picture|track)$/i;
+const never = new Set(("iframe object embed base marquee video audio source template foreignobject animate set math " +
+    "xmp picture track style").split(" "));
+const addresses = new Set(["href", "action", "formaction", "xlink:href"]);
+const sources = new Set(["src", "srcset", "data", "poster"]);
 const judge = (element) => {
     const name = element.localName;
-    if (never.test(name)) effects.push(`<${name}>`);
-    if (name === "style" || (name === "meta" && element.httpEquiv)) effects.push(`<${name}>`);
-    if (name === "script" && !/^\/app\//.test(element.getAttribute("src") ?? "")) effects.push("<script>");
-    if (name === "link" && !/^\/app\//.test(element.getAttribute("href") ?? "")) effects.push("<link>");
+    const own = (attribute) => /^\/app\//.test(element.getAttribute(attribute) ?? "");
+    if (never.has(name.toLowerCase()) || (name === "meta" && element.httpEquiv)) effects.push(`<${name}>`);
+    if ((name === "script" && !own("src")) || (name === "link" && !own("href"))) effects.push(`<${name}>`);
     for (const {name: attribute, value} of element.attributes) {
-        if (/^on/i.test(attribute)) effects.push(`${name} ${attribute}`);
-        if (/^(href|action|formaction|xlink:href)$/i.test(attribute) && !/^(#|\/app\/)/.test(value)) effects.push(`${name} ${attribute}=${value}`);
-        if (/^(src|srcset|data|poster)$/i.test(attribute) && !/^(blob:|\/app\/)/.test(value)) effects.push(`${name} ${attribute}=${value}`);
+        const said = `${name} ${attribute}=${value}`;
+        if (/^on/i.test(attribute)) effects.push(said);
+        if (addresses.has(attribute) && !/^(#|\/app\/)/.test(value)) effects.push(said);
+        if (sources.has(attribute) && !/^(blob:|\/app\/)/.test(value)) effects.push(said);
     }
 };
 const all = (node) => { if (node.nodeType === 1) { judge(node); node.querySelectorAll("*").forEach(judge); } };
@@ -168,16 +171,9 @@ class _Maker:
         self._numbers = itertools.count(1)
 
     def value(self, schema: dict[str, Any], name: str, rows: int, depth: int) -> Any:
-        while "$ref" in schema:
-            schema = self._parts[schema["$ref"].rpartition("/")[2]]
-        for word in ("anyOf", "oneOf"):
-            if word in schema:
-                schema = next(each for each in schema[word] if each.get("type") != "null")
-                return self.value(schema, name, rows, depth)
-        if "const" in schema:
-            return schema["const"]
-        if "enum" in schema:
-            return schema["enum"][0]
+        schema = self._plain(schema)
+        if "const" in schema or "enum" in schema:
+            return schema.get("const", schema.get("enum", [None])[0])
         kind = schema.get("type")
         if isinstance(kind, list):
             kind = next(each for each in kind if each != "null")
@@ -191,13 +187,25 @@ class _Maker:
             return True
         return self._text(name)
 
+    def _plain(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The first of what it may be that is something."""
+        while True:
+            if "$ref" in schema:
+                schema = self._parts[schema["$ref"].rpartition("/")[2]]
+            elif choices := schema.get("anyOf") or schema.get("oneOf"):
+                schema = next(each for each in choices if each.get("type") != "null")
+            else:
+                return schema
+
     def _object(self, schema: dict[str, Any], rows: int, depth: int) -> dict[str, Any]:
         if depth > 8:
             return {}
         made = {key: self.value(part, key, rows, depth + 1) for key, part in schema.get("properties", {}).items()}
         if not made:
-            text = next(self._payloads)
-            made = {text: next(self._payloads), "question": next(self._payloads)}
+            # Of any names: a payload is one, and what pages look for is another.
+            more = schema.get("additionalProperties")
+            part = more if isinstance(more, dict) else {}
+            made = {key: self.value(part, key, 2, depth + 1) for key in (next(self._payloads), "question")}
         return made
 
     def _text(self, name: str) -> str:

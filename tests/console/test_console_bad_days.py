@@ -25,6 +25,17 @@ PER_AGENT = 32
 # A person is asked to read half a mebibyte at most; a message may be larger.
 MOST_ASKED = 480_000
 MOST_SENT = 1_030_000
+# Some pages of it.
+LONG_PREVIEW = 20_000
+READ_THROUGH = """async box => {
+    const frame = () => new Promise(requestAnimationFrame);
+    box.scrollTop = 0;
+    await frame();
+    while (box.scrollTop + box.clientHeight < box.scrollHeight - 1) {
+        box.scrollTop += box.clientHeight / 2;
+        await frame();
+    }
+}"""
 HOURS_2 = 2 * 3_600 * 1_000
 # The disk is full while this file is there.
 FULL = """
@@ -45,7 +56,7 @@ SqliteStore._put_rows = full
 def test_the_page_waits_for_a_daemon_that_is_restarted_and_keeps_what_was_typed(browser):
     with short_dir() as folder, contextlib.ExitStack() as ends:
         scene = Scene(folder, **NO_WAIT)
-        ends.callback(lambda: scene.daemon.__exit__())
+        ends.callback(lambda: scene.daemon.__exit__())  # noqa: PLW0108 - of the daemon that is there in the end
         scene.people()
         with scene.browser(browser) as (context, faults):
             faults.name(r"ERR_", r"answered 401", r"status of 401")
@@ -124,23 +135,31 @@ def test_a_message_of_a_mebibyte_is_shown(scene, person):
     expect(person.page.locator("main")).to_contain_text("all work and no play")
 
 
-def test_a_question_of_half_a_mebibyte_is_shown_and_must_be_scrolled_through(scene, person):
+def test_a_question_of_half_a_mebibyte_is_shown_and_can_be_denied(scene, person):
     approval = scene.asks("big\n" + lines(MOST_ASKED))
-    person.row("big").click()
-    approve = person.page.locator(".answers .primary")
-    expect(approve).to_have_attribute("title", "Scroll through the whole preview first")
-    person.ready()
-    # It looks disabled; somebody presses it all the same.
-    approve.click(force=True)
-    expect(person.page.get_by_role("alert")).to_contain_text("Scroll through the whole preview first")
-    expect(person.page.get_by_role("dialog")).to_have_count(0)
-    # A jump passes over what it hides.
-    person.page.locator(".end-of-preview").last.scroll_into_view_if_needed()
+    person.choose("big")
+    expect(person.page.locator(".question-body")).to_contain_text("all work and no play")
+    person.press("Deny")
+    person.outcome("denied")
+    assert scene.state(approval) == "denied"
+
+
+def test_a_long_question_is_approved_only_when_all_of_it_was_in_sight(scene, person):
+    approval = scene.asks("long\n" + lines(LONG_PREVIEW))
+    person.choose("long")
+    approve, body = person.page.locator(".answers .primary"), person.page.locator(".question-body")
     expect(approve).to_have_attribute("aria-disabled", "true")
-    person.read_through()
+    # It looks disabled; somebody presses it all the same, and somebody jumps to the end.
+    approve.click(force=True)
+    expect(person.page.locator(".answers").get_by_role("alert")).to_contain_text("Scroll through")
+    body.evaluate("box => { box.scrollTop = box.scrollHeight; }")
+    expect(person.page.locator(".end-of-preview")).to_be_in_viewport()
+    expect(approve).to_have_attribute("aria-disabled", "true")
+    assert scene.state(approval) == "pending"
+    # The control: page by page.
+    body.evaluate(READ_THROUGH)
     expect(approve).not_to_have_attribute("aria-disabled", "true")
-    person.ready()
-    approve.click()
+    person.ready().approve()
     person.outcome("approved")
     assert scene.state(approval) == "approved"
 

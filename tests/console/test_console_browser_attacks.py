@@ -36,7 +36,8 @@ ConsoleApp.header_lines = encode_lines([(b"access-control-allow-origin", b"*")])
 TRIES = {
     "fetch": "(await fetch(`${to}/status`)).ok",
     "fetch without cors": "(await fetch(`${to}/status`, {mode: 'no-cors'})).type === 'opaque'",
-    "post without cors": "(await fetch(`${to}/v1/stop`, {mode: 'no-cors', method: 'POST', body: '{}'})).type === 'opaque'",
+    "post without cors": "(await fetch(`${to}/v1/stop`, {mode: 'no-cors', method: 'POST', body: '{}'})).type"
+    " === 'opaque'",
     "fetch with a stolen token": "(await fetch(`${to}/status`, {headers: {Authorization: `Bearer ${token}`}})).ok",
     "event source": "await new Promise((yes, no) => { const it = new EventSource(`${to}/v1/events/all`);"
     " it.onopen = () => { it.close(); yes(true); }; it.onerror = () => { it.close(); no(); }; })",

@@ -81,7 +81,7 @@ def test_most_of_them_act_where_text_is_trusted(browser):
 
 
 @pytest.fixture(scope="module")
-def said(scene) -> dict[re.Pattern[str], Any]:
+def hostile(scene) -> dict[re.Pattern[str], Any]:
     """For each route that answers JSON, an answer with a payload in every string."""
     document = scene.local().get("/openapi.json").json
     parts = document["components"]["schemas"]
@@ -98,7 +98,7 @@ def said(scene) -> dict[re.Pattern[str], Any]:
     return made
 
 
-def test_a_daemon_full_of_them_shows_them_as_text(scene, person, said):
+def test_a_daemon_full_of_them_shows_them_as_text(scene, person, hostile):
     """No daemon of ours answers like this: whatever it leaves through, the page still stands."""
     page = person.page
     # The one stream of a thing that is not there.
@@ -107,7 +107,7 @@ def test_a_daemon_full_of_them_shows_them_as_text(scene, person, said):
 
     def answer(route: Any) -> None:
         path = urlsplit(route.request.url).path
-        body = next((text for pattern, text in said.items() if pattern.match(path)), None)
+        body = next((text for pattern, text in hostile.items() if pattern.match(path)), None)
         if body is None or route.request.method != "GET" or "event-stream" in route.request.headers.get("accept", ""):
             route.continue_()
             return
