@@ -31,6 +31,8 @@ class Mounted(NamedTuple):
     asks: bool
     # Whether such a call is taken while everything is stopped; see `halt`.
     while_stopped: Callable[[Any], bool]
+    # Taken however often its caller calls.
+    urgent: bool
     resolve: Resolve | None
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None
@@ -72,6 +74,7 @@ def mounted(
         is_operation=row.shape is Shape.OPERATION,
         asks=asks,
         while_stopped=row.while_stopped,
+        urgent=row.urgent,
         resolve=resolve,
         abandon=abandon,
     )
