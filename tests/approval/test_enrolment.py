@@ -77,7 +77,7 @@ def test_only_the_person_makes_a_code(grove, page):
 
 def test_a_page_without_the_code_enrols_nothing(grove, page):
     invited(grove.house)
-    with pytest.raises(Forbidden, match="does not count"):
+    with pytest.raises(Forbidden, match="can no longer be used"):
         page.call("passkeys.begin", {"code": "AAAA-AAAA", "name": "evil"})
     assert [record["outcome"] for record in ledgered(grove, "passkeys.begin")] == ["forbidden"]
 

@@ -7,8 +7,8 @@ import pytest
 from console_page import Page, approves, asked
 from felling import Grove
 
+from bascule.admin.ledger_methods import verify
 from bascule.admin.records import PasskeyRecord
-from bascule.admin.service import verify
 from bascule.kernel.identity.proof_records import ProofWalk
 from bascule.kernel.journal_ports import Batch, LedgerRow
 from bascule.kernel.ledger import GENESIS, Record, link, read_record

@@ -7,7 +7,8 @@ from felling import Grove
 from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound, Overloaded, ProofRequired, StorageFull
 from bascule.kernel.call import ConsoleSession
 from bascule.kernel.identity.passphrase import FREE_TRIES
-from bascule.kernel.identity.proofs import CHALLENGE_SECONDS, MAX_CALLS, PROOF_SECONDS
+from bascule.kernel.identity.proofs import CHALLENGE_SECONDS, PROOF_SECONDS
+from bascule.kernel.limits import MAX_CALLS_PER_PROOF
 from bascule.testing.stores import HeldStore
 from soft_key import ORIGIN, PRESENT, SoftKey
 
@@ -121,7 +122,7 @@ def test_the_passphrase_approves_what_it_was_typed_for_and_nothing_more(grove, p
 
 
 def test_up_to_20_questions_share_one_touch(grove, page, key):
-    ids = [asked(grove, f"tree {number}") for number in range(MAX_CALLS)]
+    ids = [asked(grove, f"tree {number}") for number in range(MAX_CALLS_PER_PROOF)]
     calls = [("approvals.decide", approves(each)) for each in ids]
     proof = page.prove(key, *calls)
     for method, params in calls:

@@ -132,7 +132,7 @@ def test_one_call_reads_a_part_of_the_ledger_and_says_where_to_go_on(house):
     fill(house, 25)
     admin = house.life.bridges["admin"].service
     assert isinstance(admin, Admin)
-    admin._search_scan = 10
+    admin.ledger._search_scan = 10
     found, before, pages = [], None, 0
     while True:
         page = search(house, "subject:t-3", **({"before": before} if before else {}))

@@ -3,24 +3,20 @@
 import pytest
 
 from bascule.cli.console_pages import open_page, page_address
-from bascule.foundation.errors import Unavailable
+from bascule.foundation.errors import Conflict, Unavailable
 from patience import PATIENCE
 
 
 class Status:
     """As much of a client as says what the daemon serves."""
 
-    def __init__(self, **doors):
+    def __init__(self, problem=None, **doors):
         self._doors = doors
+        self._problem = problem
 
     def call(self, method, _params):
         assert method == "daemon.status"
-        return {"doors": self._doors}
-
-
-@pytest.mark.parametrize("console", ["http://localhost:5051", "http://localhost:5051/", "localhost:5051", "5051"])
-def test_a_page_is_at_localhost_by_name(console):
-    assert page_address(Status(console=console), "runs", "run_1") == "http://localhost:5051/#/runs/run_1"
+        return {"doors": self._doors, "consoleProblem": self._problem}
 
 
 def test_an_id_cannot_lead_to_another_page():
@@ -32,6 +28,11 @@ def test_where_there_is_no_console_it_is_said_how_to_have_one():
     with pytest.raises(Unavailable) as refused:
         page_address(Status(tcp="http://127.0.0.1:5050"), "runs", "run_1")
     assert "console_port" in refused.value.hint
+
+
+def test_where_another_program_has_its_port_that_is_said():
+    with pytest.raises(Conflict, match="belongs to a program of uid 1001"):
+        page_address(Status(problem="no console: it belongs to a program of uid 1001"), "runs", "run_1")
 
 
 def test_the_address_is_opened_with_the_program_of_the_desktop(screen, capsys):

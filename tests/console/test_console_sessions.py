@@ -96,14 +96,6 @@ def test_with_a_larger_limit_there_is_one_more(clock):
     assert len([sessions.open(PAIRED) for _ in range(MAX_SESSIONS + 1)]) == 33
 
 
-def test_who_signs_in_has_one_session_and_not_two(sessions):
-    before, paired = sessions.open(PAIRED)
-    after, _ = sessions.open(SIGNED_IN, replaces=paired.session_id)
-    assert sessions.find(before) is None
-    assert sessions.find(after) is not None
-    assert len(sessions.all()) == 1
-
-
 def test_whatever_ends_a_session_is_reported_once(sessions, clock):
     ended = []
     sessions.on_end.append(ended.append)

@@ -1,5 +1,6 @@
 """A browser of another user is not served: whose socket it is says the kernel, whatever the headers say."""
 
+import contextlib
 import socket
 
 import pytest
@@ -40,3 +41,28 @@ def test_another_users_browser_is_served_where_nobody_asks_whose_it_is(state, ho
         page = Page(daemon)
         visit = request("GET", "/", page.headers("GET", VISIT))
         assert as_nobody(lambda: visited(host, page.port, visit)) == "HTTP/1.1 200"
+
+
+# Overlooks every socket twice, as a table does that changes while it is read; or for ever.
+OVERLOOK = """
+import itertools
+import bascule.daemon.lifecycle as lifecycle
+looks, look = itertools.count(), lifecycle.is_our_end
+lifecycle.is_our_end = lambda here, there: look(here, there) if next(looks) >= TIMES else None
+"""
+
+
+def test_our_own_browser_that_was_overlooked_is_found_at_another_look(state):
+    with Living(state, console_port=0, bug=OVERLOOK.replace("TIMES", "2")) as daemon:
+        page = Page(daemon)
+        assert visited("127.0.0.1", page.port, request("GET", "/", page.headers("GET", VISIT))) == "HTTP/1.1 200"
+
+
+def test_a_browser_that_nobody_has_seen_is_not_served(state):
+    with Living(state, console_port=0, bug=OVERLOOK.replace("TIMES", "10**9")) as daemon:
+        page = Page(daemon)
+        answer = ""
+        # Cut off before its request was read, or after.
+        with contextlib.suppress(ConnectionResetError):
+            answer = visited("127.0.0.1", page.port, request("GET", "/", page.headers("GET", VISIT)))
+        assert answer == ""

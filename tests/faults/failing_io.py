@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import tempfile
 
-from bascule.admin.service import verify
+from bascule.admin.ledger_methods import verify
 from bascule.bridge_list import tables_of
 from bascule.broker.records import Message
 from bascule.foundation.errors import StorageFull

@@ -12,8 +12,8 @@ import pytest
 from living import Living, eventually, forked
 from wires import Caller, LinkWire
 
+from bascule.admin.ledger_methods import verify
 from bascule.admin.records import DaemonFact
-from bascule.admin.service import verify
 from bascule.bridge_list import tables_of
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation import paths

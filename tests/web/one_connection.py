@@ -98,6 +98,7 @@ class App:
     """Answers with what was asked. `/wait` and `/pieces` are answered later, `/deny` by nobody it knows."""
 
     closes_refused = False
+    header_lines = b""
 
     def __init__(self) -> None:
         self.turns = Turns()

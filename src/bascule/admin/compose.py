@@ -51,7 +51,7 @@ def make_admin(kernel: KernelServices, ports: Ports) -> Bridge:
         history=ports.need(HISTORY),
         examine=lambda: examine(doctor_command(status(LOCAL).state_dir)),
         on_fault=kernel.gate.call_log.task_failed,
-        all_events=kernel.events,
+        event_ring=kernel.events,
         facts=ports.need(FACTS),
         gate=kernel.gate,
         everything=ports.need(EVERYTHING),

@@ -24,13 +24,10 @@ from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden, NotFound
 from bascule.foundation.timers import Timers
-from bascule.kernel.call import Call, Grade
+from bascule.kernel.call import BROWSER, Call, ConsoleSession, Grade
 from bascule.kernel.identity.sessions import Session, Sessions
 from bascule.kernel.journal import Transaction
 from bascule.kernel.rows import Bound, Nothing
-
-# The door that pages of the console come through.
-CONSOLE_DOOR = "console"
 
 
 class ConsoleFacts(NamedTuple):
@@ -45,6 +42,7 @@ class ConsoleFacts(NamedTuple):
 class Console:
     def __init__(self, sessions: Sessions, clock: Clock, timers: Timers, facts: ConsoleFacts) -> None:
         self.sessions = sessions
+        self._clock = clock
         self.pairings = Pairings(clock, timers)
         self._facts = facts
 
@@ -63,12 +61,12 @@ class Console:
     # -- pairing --
 
     def pair(self, call: Call, params: PairParams) -> PairResult:
-        _must_be_a_page(call)
+        page_session(call)
         pairing = self.pairings.ask(params.secret_hash)
         return PairResult(pairing_id=pairing.pairing_id, digits=pairing.digits, expires_at=rfc3339(pairing.expires_at))
 
     def claim(self, call: Call, params: ClaimParams) -> "SessionResult | Deferred[SessionResult | None] | None":
-        _must_be_a_page(call)
+        page_session(call)
         claimed = self._claim(params)
         if claimed is not None:
             return claimed
@@ -120,6 +118,7 @@ class Console:
             daemon=facts.daemon_id,
             stopped=facts.is_stopped(),
             version=__version__,
+            now=rfc3339(self._clock.wall_ms()),
         )
 
     def list_sessions(self, call: Call, params: Nothing) -> list[SessionView]:
@@ -164,6 +163,8 @@ def opened(sessions: Sessions, grade: Grade, *, passkey_id: str | None = None) -
     return SessionResult(token=token, session_id=session.session_id, grade=grade.wire, until=rfc3339(session.until_at))
 
 
-def _must_be_a_page(call: Call) -> None:
-    if call.door != CONSOLE_DOOR:
-        raise Forbidden("only a page of the console pairs", hint="open it with `bascule console`")
+def page_session(call: Call) -> ConsoleSession | None:
+    """The session of the page that calls, None if it has none yet; a caller that is not a page is refused."""
+    if call.session is None and call.principal != BROWSER:
+        raise Forbidden("only a page of the console may do this", hint="open it with `bascule console`")
+    return call.session

@@ -87,9 +87,11 @@ class OwnSessionResult(Result, frozen=True, kw_only=True):
     # Where the console is served, and by which daemon: both are part of what a passkey signs.
     origin: str
     daemon: str
-    # Everything but reads and `admin.resume` is refused.
+    # Whether everything is stopped.
     stopped: bool
     version: str
+    # By the daemon's clock: that of the browser may be another, and what ends is counted by the daemon's.
+    now: str
 
 
 class SessionView(Result, frozen=True, kw_only=True):

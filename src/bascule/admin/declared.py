@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from bascule.admin import approvals, events, stop
+from bascule.admin import approvals
 from bascule.admin import console_protocol as console
+from bascule.admin import event_protocol as events
 from bascule.admin import passkey_protocol as passkeys
 from bascule.admin import protocol as admin
+from bascule.admin import stop_protocol as stop
 from bascule.kernel.declared import Declared
 
 if TYPE_CHECKING:

@@ -16,9 +16,18 @@ from typing import Any
 
 import msgspec
 
+from bascule.admin.ceremonies import (
+    RP_ID,
+    assertion_of,
+    challenge_result,
+    expected_of,
+    origins_of,
+    refusal,
+    unknown_challenge,
+)
+from bascule.admin.console import page_session
 from bascule.admin.passkey_protocol import (
     AllowedCredential,
-    AssertionParams,
     BeginParams,
     BeginResult,
     ChallengeResult,
@@ -30,10 +39,10 @@ from bascule.admin.passkey_protocol import (
 from bascule.admin.passkeys import Passkeys, kept_key
 from bascule.admin.records import PasskeyRecord
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.foundation.errors import BasculeError, Conflict, Forbidden
+from bascule.foundation.errors import Conflict, Forbidden
 from bascule.foundation.ids import new_id
 from bascule.kernel.call import Call
-from bascule.kernel.identity.proof_records import evidence_of
+from bascule.kernel.identity.proof_records import ENROLLED, evidence_of
 from bascule.kernel.identity.proofs import CHALLENGE_SECONDS, AskedCall, Challenge, Proofs
 from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.identity.webauthn import (
@@ -42,11 +51,7 @@ from bascule.kernel.identity.webauthn import (
     MAX_CLIENT_DATA_BYTES,
     MAX_CREDENTIAL_ID_BYTES,
     MAX_PUBLIC_KEY_BYTES,
-    MAX_SIGNATURE_BYTES,
-    Assertion,
     CeremonyRefused,
-    Check,
-    Expected,
     PublicKey,
     Registration,
     from_base64url,
@@ -57,8 +62,6 @@ from bascule.kernel.identity.webauthn import (
 from bascule.kernel.journal import Transaction
 from bascule.kernel.rows import Nothing
 
-# Browsers take `localhost` with any port, and no address (127.0.0.1): see docs/console.md.
-RP_ID = "localhost"
 # Time to open the console and type eight letters.
 INVITE_SECONDS = 180.0
 # A person mistypes; a guesser of 40 bits is not helped.
@@ -67,14 +70,8 @@ INVITE_TRIES = 5
 _LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _CODE_LETTERS = 8
 _ENROL = "enrol"
-_CONFIRM = "passkeys.confirm"
 # Apart from every other key on the same authenticator: none replaces another.
 _USER_ID_BYTES = 16
-
-PIN_HINT = (
-    "this key cannot tell who touches it. Set a PIN: Chromium does it at chrome://settings/securityKeys, a YubiKey "
-    "also with `ykman fido access change-pin`; a laptop or phone needs a screen lock. Then begin again"
-)
 
 
 class _Invite(msgspec.Struct):
@@ -120,7 +117,7 @@ class Enrolment:
         return InviteResult(code=code, expires_at=rfc3339(expires_at))
 
     def begin(self, call: Call, params: BeginParams, tx: Transaction) -> BeginResult:
-        session_id = session_of(call)
+        session_id = _session_id(call)
         origins = origins_of(self._sessions)
         self._spend_code(params.code)
         challenge = self._proofs.open(_ENROL, session_id, origins)
@@ -146,7 +143,7 @@ class Enrolment:
         )
 
     def finish(self, call: Call, params: FinishParams, tx: Transaction) -> ChallengeResult:
-        session_id = session_of(call)
+        session_id = _session_id(call)
         challenge, candidate = self._spend(params.challenge_id, session_id)
         try:
             made = Registration(
@@ -158,9 +155,8 @@ class Enrolment:
             verify_registration(made, expected_of(self._proofs, challenge))
         except CeremonyRefused as refused:
             raise refusal("the passkey was not taken", refused) from None
-        if self._passkeys.with_credential(params.credential_id) is not None:
-            raise Conflict("this passkey is enrolled already", hint="use another key, or keep this one")
-        possession = AskedCall(method=_CONFIRM, digest=to_base64url(made.public_key.spki))
+        self._check_new(params.credential_id)
+        possession = AskedCall(method=ENROLLED, digest=to_base64url(made.public_key.spki))
         following = self._proofs.open(_ENROL, session_id, challenge.statement.origins, [possession])
         self._remember(
             following,
@@ -175,7 +171,7 @@ class Enrolment:
         return challenge_result(following, [allowed], passphrase=False)
 
     def confirm(self, call: Call, params: ConfirmParams, tx: Transaction) -> ConfirmResult:
-        challenge, candidate = self._spend(params.challenge_id, session_of(call))
+        challenge, candidate = self._spend(params.challenge_id, _session_id(call))
         key = candidate.key
         if key is None or params.assertion.credential_id != candidate.credential_id:
             raise Forbidden("another passkey signed than the one that was made", hint="begin again with a new code")
@@ -184,8 +180,7 @@ class Enrolment:
             authenticator = verify_assertion(made, key, expected_of(self._proofs, challenge))
         except CeremonyRefused as refused:
             raise refusal("the passkey was not taken", refused) from None
-        if self._passkeys.with_credential(candidate.credential_id) is not None:
-            raise Conflict("this passkey is enrolled already", hint="use another key, or keep this one")
+        self._check_new(candidate.credential_id)
         passkey = self._passkeys.enrol(
             tx,
             lambda number: PasskeyRecord(
@@ -224,9 +219,13 @@ class Enrolment:
             if invite.tries >= INVITE_TRIES:
                 self._invite = None
         raise Forbidden(
-            "this code does not count (any more)",
+            "this code is wrong, or can no longer be used",
             hint="`bascule person passkey add` in a terminal shows a code; it is good once, for 3 minutes",
         )
+
+    def _check_new(self, credential_id: str) -> None:
+        if self._passkeys.with_credential(credential_id) is not None:
+            raise Conflict("this passkey is enrolled already", hint="use another key, or keep this one")
 
     def _remember(self, challenge: Challenge, candidate: _Candidate) -> None:
         # A challenge that was replaced or ran out takes its candidate along.
@@ -242,59 +241,10 @@ class Enrolment:
         return challenge, candidate
 
 
-def session_of(call: Call) -> str:
-    if call.session is None:
-        raise Forbidden("a passkey is enrolled on a page of the console", hint="open it with `bascule console`")
-    return call.session.session_id
-
-
-def origins_of(sessions: Sessions) -> tuple[str, ...]:
-    """Where the console is served; it is part of what is signed."""
-    if not sessions.origins:
-        raise Conflict("the console is not served", hint="`bascule status` says why; `console_port` names its port")
-    return sessions.origins
-
-
-def expected_of(proofs: Proofs, challenge: Challenge) -> Expected:
-    return Expected(
-        challenge=challenge.bytes,
-        origins=challenge.statement.origins,
-        rp_id=RP_ID,
-        in_time=proofs.in_time(challenge),
-    )
-
-
-def assertion_of(params: AssertionParams) -> Assertion:
-    return Assertion(
-        credential_id=from_base64url(params.credential_id, MAX_CREDENTIAL_ID_BYTES),
-        authenticator_data=from_base64url(params.authenticator_data, MAX_AUTHENTICATOR_DATA_BYTES),
-        client_data=from_base64url(params.client_data_json, MAX_CLIENT_DATA_BYTES),
-        signature=from_base64url(params.signature, MAX_SIGNATURE_BYTES),
-    )
-
-
-def challenge_result(challenge: Challenge, allowed: list[AllowedCredential], *, passphrase: bool) -> ChallengeResult:
-    return ChallengeResult(
-        challenge_id=challenge.challenge_id,
-        challenge=to_base64url(challenge.bytes),
-        statement=challenge.statement.canonical().decode(),
-        allow_credentials=allowed,
-        rp_id=RP_ID,
-        expires_at=rfc3339(challenge.expires_at),
-        passphrase=passphrase,
-    )
-
-
-def refusal(what: str, refused: CeremonyRefused) -> BasculeError:
-    hint = PIN_HINT if refused.check is Check.USER_VERIFIED else "begin again; a challenge is good for one try"
-    return Forbidden(f"{what}: {refused.message}", hint=hint, details={"check": refused.check.value})
-
-
-def unknown_challenge() -> BasculeError:
-    return Forbidden(
-        "this challenge is not open (any more)",
-        hint="ask for a new one: each is good for one try within a minute, and a session has one at a time",
-    )
+def _session_id(call: Call) -> str:
+    session = page_session(call)
+    assert session is not None, "the rows are for `local`: a page without a session does not get here"
+    return session.session_id
 
 
 def _letters(code: str) -> str:

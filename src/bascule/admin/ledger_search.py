@@ -40,7 +40,10 @@ def parse_query(text: str, now_ms: int) -> Query:
     """`now_ms` is what `since:2h` counts from."""
     found = list(_WORD.finditer(text))
     if len(found) > MAX_WORDS:
-        raise InvalidRequest(f"the query has {len(found)} words; at most {MAX_WORDS} are looked for")
+        raise InvalidRequest(
+            f"the query has {len(found)} words; at most {MAX_WORDS} are looked for",
+            hint="leave some out; words in double quotes count as one",
+        )
     return Query(tuple(_condition(word, now_ms) for word in found))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from bascule.kernel.call import Grade
-from bascule.kernel.limits import MAX_PASSPHRASE_CHARS
+from bascule.kernel.limits import MAX_CALLS_PER_PROOF, MAX_PASSPHRASE_CHARS
 from bascule.kernel.rows import (
     BROWSER_PAGE,
     LOCAL_USER,
@@ -22,8 +22,6 @@ from bascule.kernel.rows import (
 
 # A few words by which its owner knows it again.
 MAX_NAME_CHARS = 64
-# As many questions as a person can look through before one touch.
-MAX_CALLS_PER_TOUCH = 20
 # Twenty answers with their reasons, of 4 bytes a character at most.
 MAX_CHALLENGE_BODY = 128 * 1024
 # What an authenticator makes with RSA-4096, in base64.
@@ -42,7 +40,7 @@ class AskedCallParams(Params, frozen=True, kw_only=True):
 
 class ChallengeParams(Params, frozen=True, kw_only=True):
     purpose: Literal["sign-in", "calls"]
-    calls: Annotated[list[AskedCallParams], Meta(max_length=MAX_CALLS_PER_TOUCH)] = []
+    calls: Annotated[list[AskedCallParams], Meta(max_length=MAX_CALLS_PER_PROOF)] = []
 
 
 class AllowedCredential(Result, frozen=True, kw_only=True):

@@ -8,8 +8,7 @@ from asyncio import Future
 from typing import Any
 
 from bascule.admin.approvals import DecideParams
-from bascule.admin.console import opened
-from bascule.admin.enrolment import (
+from bascule.admin.ceremonies import (
     assertion_of,
     challenge_result,
     expected_of,
@@ -17,6 +16,7 @@ from bascule.admin.enrolment import (
     refusal,
     unknown_challenge,
 )
+from bascule.admin.console import opened, page_session
 from bascule.admin.passkey_protocol import (
     AskedCallParams,
     AssertionParams,
@@ -29,7 +29,7 @@ from bascule.admin.passkeys import Passkeys, public_key
 from bascule.admin.person import Person
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound
-from bascule.kernel.call import BROWSER, PERSON, Call, ConsoleSession, Grade
+from bascule.kernel.call import PERSON, Call, Grade
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import rule_text
 from bascule.kernel.gate import Gate
@@ -38,6 +38,7 @@ from bascule.kernel.identity.proofs import AskedCall, Challenge, Proofs, call_di
 from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.identity.webauthn import CeremonyRefused, verify_assertion
 from bascule.kernel.journal import Transaction
+from bascule.kernel.limits import MAX_CALLS_PER_PROOF
 from gabp import codec
 
 SIGN_IN = "sign-in"
@@ -60,13 +61,15 @@ class Proving:
     # -- asking --
 
     def challenge(self, call: Call, params: ChallengeParams) -> ChallengeResult:
-        session = _page(call)
+        session = page_session(call)
         calls: list[AskedCall] = []
         if params.purpose == CALLS:
             if session is None or call.principal != PERSON:
                 raise Forbidden("only a person who has signed in proves calls", hint="sign in first")
             if not params.calls:
-                raise InvalidRequest("`calls` names what is to be proved, and is empty", hint="name 1 to 20 calls")
+                raise InvalidRequest(
+                    "`calls` names what is to be proved, and is empty", hint=f"name 1 to {MAX_CALLS_PER_PROOF} calls"
+                )
             calls = [self._asked(each) for each in params.calls]
         elif params.calls:
             raise InvalidRequest("to sign in is to prove no calls", hint="leave `calls` out, or say purpose calls")
@@ -108,7 +111,7 @@ class Proving:
     # -- answering --
 
     def prove(self, call: Call, params: ProveParams, tx: Transaction) -> "ProveResult | Future[ProveResult]":
-        session = _page(call)
+        session = page_session(call)
         challenge = self._proofs.spend(params.challenge_id, session.session_id if session is not None else None)
         if challenge is None or challenge.statement.purpose not in (SIGN_IN, CALLS):
             raise unknown_challenge()
@@ -149,25 +152,17 @@ class Proving:
     def _sign_in(self, challenge: Challenge, tx: Transaction, passkey_id: str | None) -> ProveResult:
         """A new session, in place of the one that asked. If it cannot be recorded, nothing has changed."""
         session = opened(self._sessions, Grade.SIGNED_IN, passkey_id=passkey_id)
-        old = challenge.session_id
-        if old is not None:
-            tx.after.append(lambda: self._end_session(old))
+
+        def replaced() -> None:
+            if challenge.session_id is not None:
+                self._sessions.end(challenge.session_id)
 
         def settled(_: object) -> None:
             # Undone, or the page has left: nobody has its token.
             if tx.cancelled() or tx.exception() is not None:
-                self._end_session(session.session_id)
+                self._sessions.end(session.session_id)
 
+        tx.after.append(replaced)
         tx.add_done_callback(settled)
         tx.subject = session.session_id
         return ProveResult(token=session.token, session_id=session.session_id, grade=session.grade, until=session.until)
-
-    def _end_session(self, session_id: str) -> None:
-        self._sessions.end(session_id)
-
-
-def _page(call: Call) -> ConsoleSession | None:
-    """The session of the page that calls, None if it has none yet; whoever is not a page is refused."""
-    if call.session is None and call.principal != BROWSER:
-        raise Forbidden("only a page of the console proves a person", hint="open it with `bascule console`")
-    return call.session

@@ -16,7 +16,7 @@ from bascule.foundation.errors import ApprovalRequired, Forbidden, PolicyDenied
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import DAEMON, Call
 from bascule.kernel.journal_ports import JournalStore, LedgerReader
-from bascule.kernel.ledger import Record, read_record
+from bascule.kernel.ledger import BEGUN, Record, read_record
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.rules import NO_RULE, could_apply
@@ -101,7 +101,7 @@ def decision_in(record: Record, row: Row | None, known_rules: frozenset[str]) ->
         if rule != NO_RULE and rule not in known_rules:
             return _Was.UNREADABLE
         return Decision.ASK if record.outcome == ApprovalRequired.code else Decision.DENY
-    if row.record in (Kept.AHEAD, Kept.BEHIND) and record.outcome != "begun":
+    if row.record in (Kept.AHEAD, Kept.BEHIND) and record.outcome != BEGUN:
         return _Was.NOTHING
     if "approval" in details or rule.startswith(_TIMED):
         return Decision.ASK

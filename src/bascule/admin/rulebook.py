@@ -12,7 +12,7 @@ from bascule.admin.approvals import (
 )
 from bascule.admin.ports import PolicySource
 from bascule.admin.records import POLICY_KEY, DaemonFact
-from bascule.admin.rule_words import in_words
+from bascule.admin.rule_words import in_words, timed_in_words
 from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
@@ -226,11 +226,11 @@ def _rule_view(rule: Rule) -> RuleView:
 
 
 def _timed_rule_view(timed: TimedRule) -> RuleView:
-    # As it was printed when a person agreed to it, word for word.
+    # As it was offered to the person; `timed` has it word for word as the ledger keeps it.
     return RuleView(
         name=timed.rule_id,
         decision=timed.rule.decision.value,
-        text=timed_text(timed),
+        text=timed_in_words(timed.rule, run_id=timed.run_id, exact=timed.exact),
         reason=timed.rule.reason,
         timed=rfc3339(timed.expires_at),
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from bascule.admin.ports import Everything
 from bascule.admin.records import HALT_KEY, DaemonFact
-from bascule.admin.stop import StopParams, StoppedBridge, StopResult
+from bascule.admin.stop_protocol import StopParams, StoppedBridge, StopResult
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import StorageFull
 from bascule.foundation.tasks import Tasks

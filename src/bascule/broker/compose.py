@@ -21,7 +21,7 @@ def make_broker(kernel: KernelServices, ports: Ports) -> Bridge:
         files=StateTokenFiles(ports.need(STATE_DIR), kernel.log),
         connections=ports.need(CONNECTIONS),
         log=kernel.log,
-        everything=kernel.events,
+        event_ring=kernel.events,
         key=kernel.key,
         on_revoked=kernel.forget_agent,
         has_person=kernel.desk.has_person,

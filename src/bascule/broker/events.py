@@ -56,11 +56,11 @@ class BrokerEvent(LogLine, frozen=True, gc=False):
 
 
 class EventHub:
-    def __init__(self, clock: Clock, log: Log, everything: EventRing, *, ring: int = RING_EVENTS) -> None:
-        """`everything` gets each event as well: it is what `events.all` shows of agents and tickets."""
+    def __init__(self, clock: Clock, log: Log, event_ring: EventRing, *, ring: int = RING_EVENTS) -> None:
+        """`event_ring` gets each event as well: it is what `events.all` shows of agents and tickets."""
         self._clock = clock
         self._log = log
-        self._everything = everything
+        self._event_ring = event_ring
         # Number, wall time, event.
         self._ring: deque[tuple[int, int, BrokerEvent]] = deque(maxlen=ring)
         self._streams: dict[Stream, str | None] = {}
@@ -84,7 +84,7 @@ class EventHub:
         at = self._clock.wall_ms()
         self._ring.append((self._last, at, broker_event))
         self._log(broker_event)
-        self._everything.publish(broker_event, at)
+        self._event_ring.publish(broker_event, at)
         if self._streams:
             for stream, wanted in self._streams.items():
                 if broker_event.concerns(wanted):

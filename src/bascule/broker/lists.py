@@ -17,7 +17,7 @@ from bascule.broker.state import BrokerState
 from bascule.broker.views import is_party, sides, ticket_view
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import NotFound
-from bascule.kernel.call import Call, Principal, sender_name
+from bascule.kernel.call import PERSON, Call, Principal, sender_name
 from gabp import codec
 
 # What one search looks at: it takes some milliseconds, and nothing else happens meanwhile. `before` looks further back.
@@ -51,7 +51,7 @@ class Lists:
         ]
 
     def conversations(self, call: Call, params: ConversationsListParams) -> list[ConversationSummary]:
-        index = self._state.talks
+        index = self._state.conversation_index
         before = None
         if params.before is not None:
             known = index.get(params.before)
@@ -75,7 +75,7 @@ class Lists:
         mine = (
             ticket_view(self._state, ticket, call.principal, payloads=True)
             for ticket in map(self._state.ticket, reversed(tickets))
-            if call.principal in (*sides(ticket), "person")
+            if call.principal in (*sides(ticket), PERSON)
         )
         newest = list(islice(mine, params.limit))
         if not newest:

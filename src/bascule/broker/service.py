@@ -46,7 +46,7 @@ class Broker:
         files: TokenFiles,
         connections: Connections,
         log: Log,
-        everything: EventRing,
+        event_ring: EventRing,
         key: bytes,
         on_revoked: Callable[[str], None] = lambda _agent_id: None,
         has_person: Callable[[], bool] = lambda: True,
@@ -56,7 +56,7 @@ class Broker:
         self._journal = journal
         self._configured = configured
         self.state = BrokerState(store, clock, timers, limits)
-        self.events = EventHub(clock, log, everything)
+        self.events = EventHub(clock, log, event_ring)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
         self.space_agents = SpaceAgents(self.state, self.agents, journal)
         self.waits = Waits(self.state, self.events, self.agents, journal)

@@ -42,9 +42,9 @@ class BrokerState:
         self.inboxes: dict[str, Inbox] = {}
         self.open_by_sender: dict[str, int] = {}
         self.open_count = 0
-        self.talks = ConversationIndex(self.tickets.rows)
+        self.conversation_index = ConversationIndex(self.tickets.rows)
         # Tickets of each conversation, the oldest first.
-        self.conversations = self.talks.tickets
+        self.conversations = self.conversation_index.tickets
         # Members of each group, the longest waiting first.
         self.groups: dict[str, dict[str, None]] = {}
         # By member: messages of groups that it has and that are open.
@@ -75,7 +75,7 @@ class BrokerState:
         loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].number)
         self.tickets.rows.update(loaded)
         self.index.fill(loaded)
-        self.talks.fill(loaded)
+        self.conversation_index.fill(loaded)
         for key, ticket in loaded:
             if ticket.is_open:
                 self.open_count += 1
@@ -163,7 +163,7 @@ class BrokerState:
         if ticket.group is not None:
             self._assigned_changed(ticket_id, old, new)
         if ticket.conversation_id is not None:
-            self.talks.changed(ticket_id, old, new)
+            self.conversation_index.changed(ticket_id, old, new)
 
     def _inbox_changed(self, ticket_id: str, ticket: Ticket, old: Ticket | None, new: Ticket | None) -> None:
         target = ticket.target

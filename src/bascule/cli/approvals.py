@@ -19,6 +19,7 @@ from bascule.cli.tty import ask_on_tty
 from bascule.client.sync import SyncClient
 from bascule.foundation.errors import BasculeError, Conflict, NotFound
 from bascule.foundation.text import one_line, rows, visible
+from bascule.kernel.call import PERSON
 from bascule.kernel.limits import MAX_RULE_MINUTES
 from bascule.local_client.exits import USAGE, DoorError
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
@@ -374,7 +375,7 @@ def _follow_approvals(client: SyncClient, news: "queue.Queue[News]") -> None:
 
 def _follow_questions(client: SyncClient, news: "queue.Queue[News]", after: int) -> None:
     try:
-        for event in client.events(after=after, agent_id=questions.PERSON):
+        for event in client.events(after=after, agent_id=PERSON):
             if event.event == "ticket.sent" and event.ticket_id is not None:
                 news.put(Asked(event.ticket_id, event.from_ or ""))
     except (BasculeError, DoorError):

@@ -5,11 +5,11 @@ import os
 import time
 from typing import Any
 
+from bascule.cli.console_pages import console_address
 from bascule.cli.opening import open_file
 from bascule.cli.talk import add_json, add_state_dir, connect
 from bascule.cli.tty import ask_on_tty
 from bascule.client.sync import SyncClient
-from bascule.foundation.errors import Conflict, Unavailable
 from bascule.kernel.identity.passphrase import NoTerminal
 from bascule.local_client.exits import CONFLICT
 from bascule.programs.helpers.terminal import say, show, show_json
@@ -63,7 +63,7 @@ def _list(client: SyncClient, *, as_json: bool) -> int:
 
 
 def _open(client: SyncClient, *, no_open: bool) -> int:
-    address = _address(client)
+    address = console_address(client)
     _need_terminal()
     before = _seen(client)
     if no_open:
@@ -94,19 +94,6 @@ def _compare(client: SyncClient, pairing: dict[str, Any]) -> int:
         return CONFLICT
     show("Paired. It may look and do what `local` may; to answer questions, sign in there.")
     return 0
-
-
-def _address(client: SyncClient) -> str:
-    status = client.call("daemon.status", {})
-    address = status["doors"].get("console")
-    if isinstance(address, str):
-        return address
-    if problem := status.get("consoleProblem"):
-        raise Conflict(str(problem), hint="`bascule doctor` says what to do")
-    raise Unavailable(
-        "this daemon has no console",
-        hint="set console_port = 5051 in config.toml, or start it with `bascule up -d --console-port 5051`",
-    )
 
 
 def _need_terminal() -> None:

@@ -1,27 +1,34 @@
-"""Opens a page of the console: `bascule runs open`, `bascule approvals open`, `bascule desktop report --console`."""
+"""Where the console is, and opening a page of it: `bascule runs open`, `bascule approvals open`, `bascule desktop
+report --console`."""
 
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from bascule.cli.opening import open_file
-from bascule.foundation.errors import Unavailable
+from bascule.foundation.errors import Conflict, Unavailable
 from bascule.programs.helpers.terminal import say, show
 
 if TYPE_CHECKING:
     from bascule.client.sync import SyncClient
 
 
+def console_address(client: "SyncClient") -> str:
+    """Where the running daemon serves it."""
+    status = client.call("daemon.status", {})
+    address = status["doors"].get("console")
+    if isinstance(address, str):
+        return address
+    if problem := status.get("consoleProblem"):
+        raise Conflict(str(problem), hint="`bascule doctor` says what to do")
+    raise Unavailable(
+        "this daemon has no console",
+        hint="set console_port = 5051 in config.toml, or start it with `bascule up -d --console-port 5051`",
+    )
+
+
 def page_address(client: "SyncClient", page: str, id_: str) -> str:
-    """Where the running daemon serves it; the address holds no secret, a browser signs in by itself."""
-    console = client.call("daemon.status", {})["doors"].get("console")
-    if console is None:
-        raise Unavailable(
-            "this daemon serves no console",
-            hint="set `console_port = 5051` in config.toml and start the daemon again; its log says why there is none",
-        )
-    port = str(console).rstrip("/").rpartition(":")[2]
-    # By this name: passkeys belong to localhost, and 127.0.0.1 is another site to a browser.
-    return f"http://localhost:{port}/#/{page}/{quote(id_, safe='')}"
+    """It holds no secret: a browser signs in by itself."""
+    return f"{console_address(client)}/#/{page}/{quote(id_, safe='')}"
 
 
 def open_page(client: "SyncClient", page: str, id_: str) -> int:

@@ -120,7 +120,7 @@ def _verify_stopped(state: str) -> dict[str, Any]:
     """No daemon runs: open the store ourselves, under its lock."""
     import msgspec
 
-    from bascule.admin.service import verify
+    from bascule.admin.ledger_methods import verify
     from bascule.daemon.lifecycle import check_places, hold_lock
     from bascule.kernel.ledger import Segment
     from bascule.stores.anchor_file import AnchorFile

@@ -4,6 +4,7 @@ import argparse
 import time
 from typing import Any
 
+from bascule.cli.console_pages import console_address
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.sync import SyncClient
@@ -11,6 +12,8 @@ from bascule.foundation.text import one_line
 from bascule.local_client.exits import NOTHING_CAME
 from bascule.programs.helpers.terminal import say, show, show_json
 
+# As long as the code is good.
+CODE_SECONDS = 180.0
 # How often it is looked whether the key is there; a person waits for it.
 _LOOK_SECONDS = 1.0
 
@@ -38,13 +41,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run_add(args: argparse.Namespace) -> int:
     with connect(args) as client:
+        # Before anybody types a passphrase: without a console there is nowhere to type the code.
+        where = console_address(client)
         before = {each["passkeyId"] for each in client.call("passkeys.list", {})}
         unlock(client)
         invite = client.call("passkeys.invite", {})
-        where = client.call("daemon.status", {})["doors"].get("console", "the console (`bascule console`)")
         show(f"Open {where}, choose Person, then Add a passkey, and type this code within 3 minutes:")
         show(f"\n  {invite['code']}\n")
-        return _wait_for_key(client, before, time.monotonic() + 180.0)
+        return _wait_for_key(client, before, time.monotonic() + CODE_SECONDS)
 
 
 def _wait_for_key(client: SyncClient, before: set[str], until: float) -> int:

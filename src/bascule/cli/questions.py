@@ -10,9 +10,9 @@ from bascule.cli.tty import ask_on_tty
 from bascule.client.sync import SyncClient
 from bascule.foundation.errors import Conflict, NotFound
 from bascule.foundation.text import one_line, visible
+from bascule.kernel.call import PERSON
 from bascule.programs.helpers.terminal import payload_text, show
 
-PERSON = "person"
 _OPEN = ("pending", "delivered")
 _BAR = "│ "
 

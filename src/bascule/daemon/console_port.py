@@ -23,7 +23,7 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 # How often a port that is free at one address is looked for at the other.
 _TRIES = 32
 _OFF = "off"
-MAX_PORT = 65_535
+_MAX_PORT = 65_535
 _ORIGIN = re.compile(r"http://localhost:[1-9][0-9]{0,4}")
 
 
@@ -52,7 +52,7 @@ def wanted_port(setting: int | str | None, state_dir: str) -> int | None:
         port = int(setting)
     except ValueError:
         port = -1
-    if not 0 <= port <= MAX_PORT:
+    if not 0 <= port <= _MAX_PORT:
         raise BadConfig(
             f"console_port = {setting!r} is not a port", hint="a number up to 65535, 0 for any that is free, or off"
         )

@@ -10,7 +10,6 @@ from bascule.bridge_list import tables_of
 from bascule.broker.records import AgentRecord
 from bascule.daemon.lifecycle import check_places, hold_lock
 from bascule.desktop.apps import Apps
-from bascule.desktop.news import DesktopNews
 from bascule.desktop.switch import Switch
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
@@ -18,7 +17,7 @@ from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.call import LOCAL
 from bascule.kernel.consent.records import Approval, TimedRule
 from bascule.kernel.consent.states import ApprovalState
-from bascule.kernel.event_ring import EventRing
+from bascule.kernel.identity.proof_records import RESET
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.sqlite import SqliteStore
@@ -76,7 +75,7 @@ async def _reset_person(state_dir: str) -> list[str]:
             tx.put(rules, rule_id, None)
         # Who enabled the desktop is that person no more; a stop stays until the new one resumes.
         clock = SystemClock()
-        Switch(store, clock, DesktopNews(EventRing(clock)).switched).disable(tx)
+        Switch(store, clock).disable(tx)
         Apps(store, clock).forget(tx)
         tx.subject = "person"
         tx.details = {
@@ -85,7 +84,7 @@ async def _reset_person(state_dir: str) -> list[str]:
             "passkeys": len(in_use),
             "approvals_ended": len(ended),
         }
-        await journal.commit(tx, LOCAL, "person.reset")
+        await journal.commit(tx, LOCAL, RESET)
         journal.anchor("person.reset")
     finally:
         store.close()

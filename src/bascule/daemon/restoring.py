@@ -8,7 +8,7 @@ import shutil
 import time
 from typing import NamedTuple
 
-from bascule.admin.service import verify
+from bascule.admin.ledger_methods import verify
 from bascule.daemon.lifecycle import check_places, hold_lock
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock, rfc3339

@@ -107,7 +107,7 @@ class Judging:
                 f"{found.id}: set state {_one_line(params.updates)}",
                 (
                     blocks.facts(_title(found), *player),
-                    blocks.text(_indented(params.updates), "changes its state"),
+                    blocks.text(_json(params.updates), "changes its state"),
                 ),
             ),
             bound={"tool": _SET_STATE_HASH, "attached": about.attached},
@@ -218,7 +218,7 @@ def _tool_preview(
     shown = [
         blocks.facts(_title(found), f"tool {tool.name}" + (" (destructive)" if about.destructive else "")),
         blocks.text(tool.description or tool.title or "nothing", says),
-        blocks.text(_indented(arguments), "arguments"),
+        blocks.text(_json(arguments), "arguments"),
         blocks.facts(f"schema {known.schema_hash[:16]}"),
     ]
     if trusted:
@@ -227,7 +227,7 @@ def _tool_preview(
     return tuple(shown)
 
 
-def _indented(value: Any) -> str:
+def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 

@@ -17,10 +17,10 @@ from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
+from bascule.kernel.ledger import BEGUN
 from bascule.kernel.resolution import PLAIN, Resolution
 
-# Outcomes of records: it starts, and nobody knows how it ended.
-BEGUN = "begun"
+# Outcome of a record: nobody knows how it ended.
 UNKNOWN = "unknown"
 
 Changes = Callable[[Transaction], None]

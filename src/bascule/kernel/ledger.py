@@ -20,6 +20,8 @@ GENESIS = bytes(32)
 ANCHOR_EVERY = 1_000
 # A segment is the unit of retention: small enough to drop by the day, large enough to be few.
 SEGMENT_RECORDS = 10_000
+# Outcome of a record: an effect outside of the store starts; its end is another record.
+BEGUN = "begun"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -6,3 +6,6 @@ MAX_RULE_MINUTES = 8 * 60
 # Long enough for a diceware sentence; scrypt's cost does not grow with it.
 MAX_PASSPHRASE_CHARS = 1_024
 MIN_PASSPHRASE_CHARS = 8
+
+# As many questions as a person can look through before one touch.
+MAX_CALLS_PER_PROOF = 20

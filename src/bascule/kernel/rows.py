@@ -117,12 +117,12 @@ def starter(field: str) -> Who:
 
 
 def always(_params: Any) -> bool:
-    """For `stopped`: being there needs nobody's leave."""
+    """For `stopped`: also while everything is stopped, as being there and acknowledging."""
     return True
 
 
 def never(_params: Any) -> bool:
-    """For `stopped`: it would let something begin again."""
+    """For `stopped`: not while everything is stopped, whatever the effect says."""
     return False
 
 
@@ -165,10 +165,8 @@ class Row:
     consent: Consent = Consent.NEVER
     # Where a row differs from what its effect says; see `while_stopped`.
     stopped: Callable[[Any], bool] | None = None
-
     # Taken however often its caller calls: who floods us must not drown the call that ends it.
     urgent: bool = False
-
     # It only looks, so a person who has signed in need not prove it again.
     looks: bool = False
 
@@ -216,7 +214,8 @@ class Bound(NamedTuple):
     """A row and its handler. Made by `bind` of a row, which mypy checks against the handler."""
 
     row: Row
-    handler: Callable[..., Any]
+    # None for an operation of a run, which the run executes.
+    handler: Callable[..., Any] | None
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None = None
     # Finds out what a call means: which window, which tool, which files. For the policy and the person.

@@ -78,12 +78,15 @@ def end_of(here: tuple[str, int], there: tuple[str, int]) -> tuple[int, int] | N
     return found[0] if len(found) == 1 else None
 
 
-def is_our_end(here: tuple[str, int], there: tuple[str, int]) -> bool:
-    """Whether the socket that connected to us is known to be ours, or root's; yes where the system does not say."""
+def is_our_end(here: tuple[str, int], there: tuple[str, int]) -> bool | None:
+    """Whether the socket that connected to us is ours, or root's; yes where the system does not say.
+
+    None when it was not seen: it is gone, or the table changed while it was read, and another look may find it.
+    """
     if not can_identify_peer():
         return True
     end = end_of(here, there)
-    return end is not None and end[0] in (os.getuid(), 0)
+    return None if end is None else end[0] in (os.getuid(), 0)
 
 
 def listeners(port: int) -> list[tuple[int, int]]:

@@ -315,7 +315,7 @@ class House:
             files=self.files,
             connections=self.connections,
             log=kernel.log,
-            everything=kernel.events,
+            event_ring=kernel.events,
             key=kernel.key,
             on_revoked=kernel.forget_agent,
         )

@@ -33,7 +33,7 @@ from bascule.kernel.identity.webauthn import (
     to_base64url,
     verify_assertion,
 )
-from bascule.kernel.ledger import Record
+from bascule.kernel.ledger import BEGUN, Record
 from bascule.wire.canonical import NotCanonical, canonical
 
 ENROLLED: Final = "passkeys.confirm"
@@ -46,8 +46,6 @@ DECIDED: Final = "approvals.decide"
 
 # What `details.by` says where nothing was signed.
 TYPED: Final = "passphrase"
-# `kernel.effects.BEGUN`, which lies above us.
-_BEGUN: Final = "begun"
 
 # `until` is made a moment before the record is.
 _SLACK_MS: Final = 1_000
@@ -148,25 +146,24 @@ class ProofWalk:
             if record.outcome == "ok":
                 self._learn(record)
             # An effect outside of the store names its proof where it begins, every other record where it ends.
-            if record.outcome in ("ok", _BEGUN):
+            if record.outcome in ("ok", BEGUN):
                 self._use(record)
         except (Unproved, msgspec.ValidationError) as error:
             self._fault(record, str(error))
 
     def _learn(self, record: Record) -> None:
         """What the record says of keys and proofs."""
-        match record.method:
-            case "passkeys.confirm":
-                self._enrol(record)
-            case "passkeys.keep":
-                self._keep(record)
-            case "passkeys.revoke" | "passkeys.suspend":
-                self._end(self._credential_of.get(record.subject or ""), record.seq)
-            case "person.reset":
-                for credential_id in self._keys:
-                    self._end(credential_id, record.seq)
-            case "person.prove":
-                self._prove(record)
+        if record.method == ENROLLED:
+            self._enrol(record)
+        elif record.method == KEPT:
+            self._keep(record)
+        elif record.method in (REVOKED, SUSPENDED):
+            self._end(self._credential_of.get(record.subject or ""), record.seq)
+        elif record.method == RESET:
+            for credential_id in self._keys:
+                self._end(credential_id, record.seq)
+        elif record.method == PROVED:
+            self._prove(record)
 
     def finish(self) -> None:
         for waiting in self._waiting.values() if not self._is_window else ():

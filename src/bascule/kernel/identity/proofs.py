@@ -29,8 +29,6 @@ DOMAIN = b"bascule console v1\0"
 CHALLENGE_SECONDS = 60.0
 # The page sends the calls at once; the rest is for a slow machine.
 PROOF_SECONDS = 60.0
-# As many questions as a person can look through before one touch.
-MAX_CALLS = 20
 # Browsers that have not signed in have no session to count by; beyond this the oldest challenge is void.
 MAX_OPEN_WITHOUT_SESSION = 16
 # A touch each; more than these within a minute is a program.

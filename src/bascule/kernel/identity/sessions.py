@@ -88,11 +88,9 @@ class Sessions:
         # Called with the id of every session that ends: what it holds open ends with it.
         self.on_end: list[Callable[[str], None]] = []
 
-    def open(self, grade: Grade, *, replaces: str | None = None, passkey_id: str | None = None) -> tuple[str, Session]:
-        """A new session and its token, which is kept nowhere. `replaces` ends the session that became this one."""
+    def open(self, grade: Grade, *, passkey_id: str | None = None) -> tuple[str, Session]:
+        """A new session and its token, which is kept nowhere."""
         self.expire()
-        if replaces is not None:
-            self.end(replaces)
         if len(self._by_hash) >= self._most and grade is not Grade.PAIRED:
             self._make_room()
         if len(self._by_hash) >= self._most:

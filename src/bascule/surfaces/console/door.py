@@ -11,8 +11,12 @@ from bascule.surfaces.http.server import ConnectionLimit, HttpDoor
 
 # At each of the two addresses: a browser opens six, and a person has a few browsers.
 MAX_CONNECTIONS = 64
-# Whether the program at the other end may talk to us, by the addresses of both ends: ours, then its.
-PeerCheck = Callable[[tuple[str, int], tuple[str, int]], bool]
+# Whether the program at the other end may talk to us, by the addresses of both ends: ours, then its. None: not known.
+PeerCheck = Callable[[tuple[str, int], tuple[str, int]], bool | None]
+# The kernel's table is read in pages, and a row may move between two of them. Who is in none of so many readings is not
+# on this machine.
+LOOKS = 20
+LOOK_SECONDS = 0.01
 
 
 class ConsoleDoor(HttpDoor):
@@ -65,6 +69,8 @@ class UnknownPeer(asyncio.Protocol):
     def __init__(self, door: ConsoleDoor) -> None:
         self._door = door
         self._came = b""
+        self._looks = LOOKS
+        self._ends: tuple[tuple[str, int], tuple[str, int]]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # ours are never others
         self._transport = transport
@@ -78,8 +84,13 @@ class UnknownPeer(asyncio.Protocol):
             # It is gone already.
             transport.abort()
             return
-        asked = door.loop.run_in_executor(None, door.peer_check, here[:2], there[:2])
-        asked.add_done_callback(self._known)
+        self._ends = (here[:2], there[:2])
+        self._look()
+
+    def _look(self) -> None:
+        if not self._transport.is_closing():
+            door = self._door
+            door.loop.run_in_executor(None, door.peer_check, *self._ends).add_done_callback(self._looked)
 
     def data_received(self, data: bytes) -> None:
         self._came += data
@@ -94,13 +105,20 @@ class UnknownPeer(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    def _known(self, answer: "asyncio.Future[bool]") -> None:
+    def _looked(self, answer: "asyncio.Future[bool | None]") -> None:
+        known = False if answer.cancelled() or answer.exception() is not None else answer.result()
+        self._looks -= 1
+        if known is None and self._looks:
+            self._door.loop.call_later(LOOK_SECONDS, self._look)
+        elif known:
+            self._become_http()
+        else:
+            self._transport.abort()
+
+    def _become_http(self) -> None:
         self._door.unknown.discard(self)
         transport = self._transport
         if transport.is_closing():
-            return
-        if answer.cancelled() or answer.exception() is not None or not answer.result():
-            transport.abort()
             return
         connection = HttpConnection(self._door)
         transport.set_protocol(connection)

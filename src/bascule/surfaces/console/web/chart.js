@@ -155,7 +155,7 @@ function path(line, width, y) {
 }
 
 /** 1, 2 or 5 times a power of ten, not below the value. @param {number} value */
-export function niceTop(value) {
+function niceTop(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return ([1, 2, 5, 10].find((each) => each * power >= value * 0.999) ?? 10) * power;
@@ -185,8 +185,8 @@ function readout(measured, at, names, unit) {
   const index = at ?? lengthOf(measured) - 1;
   const words = names.map((name, number) => {
     const value = measured.lines[number]?.[index];
-    const said = value === null || value === undefined ? "–" : `${figure(value)} ${unit}`;
-    return names.length > 1 ? `${name} ${said}` : said;
+    const shown = value === null || value === undefined ? "–" : `${figure(value)} ${unit}`;
+    return names.length > 1 ? `${name} ${shown}` : shown;
   });
   return at === null ? words.join("  ") : `${clockAt(measured, index)}  ${words.join("  ")}`;
 }

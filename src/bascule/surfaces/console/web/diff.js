@@ -18,7 +18,7 @@ const MAX_CELLS = 4_000_000;
 const CONTEXT = 3;
 
 /** @param {string} text a unified diff of any number of files @returns {FilePart[]} */
-export function parseDiff(text) {
+function parseDiff(text) {
   /** @type {FilePart[]} */
   const files = [];
   /** @type {FilePart | null} */

@@ -6,11 +6,8 @@ import { session } from "./session.js";
 import { leading, on } from "./stream.js";
 
 /**
- * @typedef {{kind: "approval", id: string, state: string, principal: string, method: string, summary: string,
- *   askedAt: string, expiresAt: string, waiting: number, decidedAt?: string, runId?: string}} ApprovalEntry
- * @typedef {{kind: "question", id: string, state: string, principal: string, method: string, summary: string,
- *   askedAt: string, expiresAt: string, waiting: number, decidedAt?: string, runId?: string}} QuestionEntry
- * @typedef {ApprovalEntry | QuestionEntry} Entry
+ * @typedef {{kind: "approval" | "question", id: string, state: string, principal: string, method: string,
+ *   summary: string, askedAt: string, expiresAt: string, waiting: number, decidedAt?: string, runId?: string}} Entry
  */
 
 /** @type {import("./view.js").Signal<Map<string, Entry>>} */

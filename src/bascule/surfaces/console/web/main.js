@@ -6,17 +6,17 @@ import { leading, start as startStream, state as streamState } from "./stream.js
 import * as inbox from "./inbox.js";
 import * as stop from "./stop.js";
 import { signIn } from "./proof.js";
-import { dialog, failure, kbd, toastBox, toastError } from "./widgets.js";
+import { dialog, failure, kbd, noteSkew, toastBox, toastError } from "./widgets.js";
 
 /**
  * A page. `render` runs in a scope that ends when another page is shown; a page with `update` gets new parameters of
  * the same path there and keeps its nodes. Buttons with `data-key="x"` are pressed by x; elements with `data-row` are
  * what j and k walk along (`data-row="open"`: opened at once); `data-search` is what / goes to.
- * @typedef {{path: string, title: string, key: string, render: (params: string[], query: URLSearchParams) => Node,
+ * @typedef {{render: (params: string[], query: URLSearchParams) => Node,
  *   update?: (params: string[], query: URLSearchParams) => void}} Page
  */
 
-/** Path, title, and the letter after g. The module is loaded when its page is first shown. */
+/** Path, title, and the letter after g. The module of the path is loaded when its page is first shown. */
 const PAGES = [
   ["approvals", "Approvals", "a"], ["live", "Live", "l"], ["tickets", "Tickets", "t"], ["runs", "Runs", "r"],
   ["evidence", "Evidence", "e"], ["games", "Games", "m"], ["ledger", "Ledger", "d"], ["policy", "Policy", "p"],
@@ -29,8 +29,6 @@ const CHORD_MS = 1_500;
 const place = signal(parse(location.hash));
 const content = h("main", { id: "page", tabindex: -1 });
 const title = signal("Bascule");
-/** Pages may count something of their own; the inbox is counted always. */
-const count = computed(() => inbox.waiting.value);
 
 /** @param {string} hash */
 function parse(hash) {
@@ -45,28 +43,39 @@ function parse(hash) {
   return { name: name || HOME, params: params.filter(Boolean), query: new URLSearchParams(query ?? "") };
 }
 
-/** @type {{page: Page, dispose: () => void} | null} */
+/** @type {{name: string, page: Page, dispose: () => void} | null} */
 let current = null;
 let turn = 0;
+
+/** @type {Promise<unknown> | null} */
+let styled = null;
+/** How the other pages look is loaded with the first of them: a question is there sooner. */
+const moreStyle = () => (styled ??= new Promise((done) => {
+  const link = document.createElement("link");
+  link.rel = "stylesheet";
+  link.href = "/app/pages.css";
+  link.onload = link.onerror = done;
+  document.head.appendChild(link);
+}));
 
 /** @param {ReturnType<typeof parse>} to */
 async function showPage(to) {
   const mine = ++turn;
   const known = PAGES.find(([path]) => path === to.name);
-  if (current && current.page.path === to.name && current.page.update) {
+  if (current && current.name === to.name && current.page.update) {
     current.page.update(to.params, to.query);
     return;
   }
   try {
     if (!known) throw Object.assign(new Error(`There is no page "${to.name}".`), { hint: "Choose one from the list, or press ? for the keys." });
     /** @type {{page: Page}} */
-    const { page } = await import(`./pages/${known[0]}.js`);
+    const [{ page }] = await Promise.all([import(`./pages/${known[0]}.js`), known[0] === HOME ? null : moreStyle()]);
     if (mine !== turn) return;
     current?.dispose();
     const { result, dispose } = root(() => page.render(to.params, to.query));
-    current = { page, dispose };
-    content.replaceChildren(h("h1", { class: "page-title" }, page.title), result);
-    title.value = page.title;
+    current = { name: to.name, page, dispose };
+    content.replaceChildren(h("h1", { class: "page-title" }, known[1]), result);
+    title.value = known[1];
     frame.querySelector('nav [aria-current]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   } catch (error) {
     if (mine !== turn) return;
@@ -97,7 +106,7 @@ effect(() => {
 addEventListener("hashchange", () => { place.value = parse(location.hash); });
 
 effect(() => {
-  const waits = count.value;
+  const waits = inbox.waiting.value;
   document.title = `${waits ? `(${waits}) ` : ""}${title.value} · Bascule`;
   const badging = /** @type {any} */ (navigator);
   (waits ? badging.setAppBadge?.(waits) : badging.clearAppBadge?.())?.catch?.(() => {}); // only installed apps have one
@@ -138,7 +147,7 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
   if (event.repeat && !"jk".includes(event.key)) return; // a key held down is one press
   if (typing) {
-    if (event.key === "Escape") target.blur();
+    if (event.key === "Escape") content.focus({ preventScroll: true });
     return;
   }
   const before = chord;
@@ -165,8 +174,12 @@ function pressed(key, before) {
     case "?":
       showKeys();
       return true;
-    case "j": case "k":
-      return walk(key === "j" ? 1 : -1);
+    case "j": case "k": {
+      // Once a question is answered there is a button for the next that waits, wherever in the list it is.
+      const next = key === "j" && content.querySelector('[data-key="j"]');
+      if (next) next.click();
+      return Boolean(next) || walk(key === "j" ? 1 : -1);
+    }
     case "u": {
       const at = parse(location.hash);
       if (at.params.length) location.hash = `#/${at.name}`;
@@ -226,7 +239,7 @@ const frame = h("div", { class: "frame" },
     stop.stopButton()),
   h("nav", { "aria-label": "Pages" }, PAGES.map(([path, name]) => h("a", {
     href: `#/${path}`, class: `nav-${path}`, "aria-current": () => (place.value.name === path ? "page" : null),
-  }, h("span", null, name), path === HOME ? show(count, () => h("span", { class: "count", "aria-label": () => `${count.value} waiting` }, count)) : null,
+  }, h("span", null, name), path === HOME ? show(inbox.waiting, () => h("span", { class: "count", "aria-label": () => `${inbox.waiting.value} waiting` }, inbox.waiting)) : null,
   path === "person" ? h("span", { class: "grade" }, () => session.value.grade.replace("_", " ")) : null))),
   h("div", { class: "column" },
     stop.stopBanner(),
@@ -240,8 +253,12 @@ const frame = h("div", { class: "frame" },
   toastBox());
 
 document.getElementById("app")?.replaceWith(frame);
+// What was focused may go (a banner, an answered question): the keyboard goes on from the page, not from nowhere.
+new MutationObserver(() => {
+  if (document.activeElement === document.body && !document.querySelector("dialog[open]")) content.focus({ preventScroll: true });
+}).observe(frame, { childList: true, subtree: true });
 stop.start();
-effect(() => stop.follow());
+effect(() => noteSkew(session.value.aheadMs ?? 0));
 inbox.start(announce);
 startSession().then(startStream).catch(reportError);
 effect(() => { document.documentElement.dataset.leading = String(leading.value); });

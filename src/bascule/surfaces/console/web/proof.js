@@ -14,7 +14,7 @@ import { dialog, failure, visibleText } from "./widgets.js";
 /** @typedef {import("./session.js").Challenge} Challenge */
 
 /** The person closed the dialog. Nothing happened; nothing needs to be said. */
-export class Closed extends Error {
+class Closed extends Error {
   constructor() {
     super("You closed the question; nothing was sent.");
     this.name = "AbortError";
@@ -71,7 +71,7 @@ export async function send(path, params, options) {
 }
 
 /** @param {string} path @param {Record<string, any>} params */
-export function fillPath(path, params) {
+function fillPath(path, params) {
   const rest = { ...params };
   const filled = path.replaceAll(/\{(\w+)\}/g, (_, name) => {
     const value = rest[name];
@@ -82,7 +82,7 @@ export function fillPath(path, params) {
 }
 
 /** Signs in unless this session is signed in. */
-export async function signedIn() {
+async function signedIn() {
   if (session.peek().grade !== "signed_in") await signIn("Sign in first");
 }
 

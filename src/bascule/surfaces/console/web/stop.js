@@ -1,6 +1,6 @@
 // @ts-check
 /** STOP EVERYTHING: on every page, two presses (the button, or s s); the banner that says what is stopped; Resume. */
-import { h, list, onCleanup, show, signal } from "./view.js";
+import { effect, h, list, show, signal } from "./view.js";
 import { get } from "./api.js";
 import { session } from "./session.js";
 import { on } from "./stream.js";
@@ -61,12 +61,8 @@ async function refresh() {
 }
 
 export function start() {
-  onCleanup(on("daemon", refresh));
-}
-
-/** The state as the session knew it, then as the daemon says. */
-export function follow() {
-  if (session.value.state === "open") refresh();
+  on("daemon", refresh);
+  effect(() => { if (session.value.state === "open") refresh(); });
 }
 
 export const stopButton = () => h("button", {

@@ -210,7 +210,7 @@ export function root(body) {
 }
 
 /** @param {any} value @returns {value is Signal<any>} */
-export const isSignal = (value) => value !== null && typeof value === "object" && SIGNAL in value;
+const isSignal = (value) => value !== null && typeof value === "object" && SIGNAL in value;
 
 /** @param {any} value @returns {value is (() => any) | Signal<any>} */
 const isReactive = (value) => typeof value === "function" || isSignal(value);

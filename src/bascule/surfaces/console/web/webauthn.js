@@ -2,18 +2,18 @@
 /** The browser's side of passkeys: base64url in and out, and its refusals in words that say what to do. */
 
 /** @param {string} text */
-export const fromBase64url = (text) =>
+const fromBase64url = (text) =>
   Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
 
 /** @param {ArrayBuffer | null | undefined} buffer */
-export const toBase64url = (buffer) =>
+const toBase64url = (buffer) =>
   btoa(String.fromCharCode(...new Uint8Array(buffer ?? new ArrayBuffer(0))))
     .replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
 export const passkeysUsable = () => typeof PublicKeyCredential === "function" && window.isSecureContext;
 
 /** A ceremony that did not happen, with what the person can do. */
-export class KeyRefused extends Error {
+class KeyRefused extends Error {
   /** @param {string} message @param {string} hint */
   constructor(message, hint) {
     super(message);

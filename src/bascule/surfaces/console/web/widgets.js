@@ -102,6 +102,10 @@ setInterval(() => {
 
 /** The daemon's clock minus ours, so that a wrong clock of the browser's machine cannot shorten a countdown. */
 export const skewMs = signal(0);
+/** Less is the time that an answer takes. */
+const MIN_SKEW_MS = 3_000;
+/** @param {number} ms how far the daemon's clock is ahead of ours, as an answer of it says */
+export const noteSkew = (ms) => { skewMs.value = Math.abs(ms) < MIN_SKEW_MS ? 0 : ms; };
 
 /** @param {number} ms @returns {string} */
 export function duration(ms) {
@@ -191,26 +195,6 @@ export function virtualList(items, rowHeight, render, options) {
   return box;
 }
 
-/**
- * Filters that live in the address, so that a view can be linked and the back button works.
- * @param {{name: string, label: string, options?: string[] | Signal<string[]>, placeholder?: string, width?: string}[]} fields
- * @param {URLSearchParams} query @param {(values: Record<string, string>) => void} [onchange] else the address is changed
- */
-export function filterBar(fields, query, onchange) {
-  const values = /** @type {Record<string, string>} */ (Object.fromEntries(fields.map(({ name }) => [name, query.get(name) ?? ""])));
-  const changed = () => {
-    if (onchange) return onchange({ ...values });
-    const text = new URLSearchParams(Object.entries(values).filter(([, value]) => value)).toString();
-    location.hash = location.hash.split("?")[0] + (text ? `?${text}` : "");
-  };
-  const set = (/** @type {string} */ name) => (/** @type {any} */ event) => { values[name] = event.target.value; changed(); };
-  return h("form", { class: "filters", role: "search", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, fields.map(({ name, label, options, placeholder, width }) =>
-    h("label", null, h("span", null, label), options
-      ? h("select", { name, onchange: set(name), value: values[name] }, h("option", { value: "" }, "any"),
-        () => (Array.isArray(options) ? options : options.value).map((item) => h("option", { value: item, selected: item === values[name] }, item)))
-      : h("input", { name, type: "search", placeholder, autocomplete: "off", spellcheck: "false", value: values[name], style: width ? { width } : null, onchange: set(name) }))));
-}
-
 /** A picture behind the session's token. @param {string} path @param {string} alt @param {Record<string, any>} [query] */
 export function picture(path, alt, query) {
   const state = signal(/** @type {{url?: string, error?: any}} */ ({}));
@@ -282,7 +266,7 @@ export const toastBox = () => h("div", { class: "toasts", role: "status", "aria-
 // Guards --------------------------------------------------------------------------------------------------------
 
 /** A click aimed at what was there before hits what is there now: after a change, buttons near it wait this long. */
-export const DEAF_MS = 500;
+const DEAF_MS = 500;
 
 /** Keeps actions deaf for a while after a change. */
 export class Deaf {

@@ -6,6 +6,7 @@
  */
 import { computed, effect, h, list, onCleanup, show, signal, untrack } from "../view.js";
 import { STATES, entries, load, loadedOnce, problem } from "../inbox.js";
+import { MAX_CALLS_PER_PROOF } from "../proof.js";
 import { Deaf, badge, countdown, empty, failure, kbd, visibleText } from "../widgets.js";
 import { approvalDetail } from "./approval.js";
 import { questionDetail } from "./question.js";
@@ -15,8 +16,6 @@ import { questionDetail } from "./question.js";
 
 /** So many alike are shown as one; two are faster read one by one. */
 const MIN_ALIKE = 3;
-/** One touch answers so many at most (the daemon's limit), so a group holds no more. */
-const MAX_ALIKE = 20;
 
 /** The order stays while the tab lives. @type {import("../view.js").Signal<Row[]>} */
 const order = signal(/** @type {Row[]} */ ([]));
@@ -25,7 +24,7 @@ const apart = new Set();
 const chosen = signal("");
 
 /** What is alike: the same asker, method and summary, numbers and names of files aside. @param {Entry} entry */
-export function shapeOf(entry) {
+function shapeOf(entry) {
   if (entry.kind === "question") return entry.id;
   const summary = entry.summary
     .replaceAll(/\b[0-9a-f]{7,}\b|\d+/gi, "#")
@@ -50,8 +49,9 @@ function rowsOf(found) {
     if (group.length < MIN_ALIKE || apart.has(shape)) rows.push({ key: entry.id, ids: [entry.id], shape });
     else if (!done.has(shape)) {
       done.add(shape);
-      for (let at = 0; at < group.length; at += MAX_ALIKE) {
-        const part = group.slice(at, at + MAX_ALIKE);
+      // One touch answers no more.
+      for (let at = 0; at < group.length; at += MAX_CALLS_PER_PROOF) {
+        const part = group.slice(at, at + MAX_CALLS_PER_PROOF);
         rows.push({ key: part[0].id, ids: part.map(({ id }) => id), shape });
       }
     }
@@ -75,10 +75,7 @@ function tidy() {
   order.value = rowsOf(pending);
 }
 
-
 export const page = {
-  path: "approvals", title: "Approvals", key: "a",
-
   /** @param {string[]} params */
   update(params) {
     chosen.value = params[0] ?? "";

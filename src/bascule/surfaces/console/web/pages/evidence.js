@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, list, onCleanup, show, signal, svg } from "../view.js";
 import { badge, empty, loaded, picture, resource, time, virtualList, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, facts, heading, heldList, onEvents, payload, toneOf, took, who } from "./parts.js";
+import { address, bytes, facts, heading, heldList, onEvents, payload, toneOf, took, who } from "./parts.js";
 
 const PAGE = 60;
 const NODE_PX = 24;
@@ -14,9 +14,6 @@ const ROOT = "/v1/desktop/evidence";
 const chosen = signal("");
 
 export const page = {
-  path: "evidence",
-  title: "Evidence",
-  key: "e",
   /** @param {string[]} params */
   render(params) {
     chosen.value = params[0] ?? "";

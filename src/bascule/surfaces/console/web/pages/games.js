@@ -9,9 +9,6 @@ const TOOLS_PAGE = 100;
 const EVENTS = 100;
 
 export const page = {
-  path: "games",
-  title: "Games",
-  key: "m",
   /** @param {string[]} params */
   render: (params) => (params[0] ? gamePage(params[0]) : gameList()),
 };
@@ -26,7 +23,7 @@ function gameList() {
         h("a", { href: address(`games/${game.peek().gameId}`), "data-row": "" }, h("strong", null, visibleText(game.peek().name ?? game.peek().gameId))),
         " ", () => badge(game.value.state, toneOf(game.value.state)),
         () => game.value.description && h("p", null, visibleText(game.value.description)),
-        h("p", { class: "muted" }, () => `${counted(game.value.tools ?? 0, "tool")} · ${counted(game.value.callsSent ?? 0, "call")}`),
+        h("p", { class: "muted" }, () => `${counted(game.value.tools ?? 0, "tool")} · ${counted(game.value.cursor ?? 0, "event")}`),
         () => game.value.attention && h("p", null, badge("attention", "warn"), " ", visibleText(game.value.attention)),
         () => game.value.problem && h("p", null, badge("problem", "bad"), " ", visibleText(game.value.problem))))),
       () => empty("No game is known: games.toml names them.", "bascule games import --write")),
@@ -57,7 +54,7 @@ function gamePage(gameId) {
         ["Started by", status().startedBy && visibleText(who(status().startedBy))],
         ["Process", status().pid],
         ["Command", game.value.value.command && h("code", null, visibleText(game.value.value.command))],
-        ["Calls", `${status().callsSent ?? 0} sent, ${status().callsWaiting ?? 0} waiting`],
+        ["Calls now", `${status().callsSent ?? 0} running, ${status().callsWaiting ?? 0} waiting`],
         ["Problem", status().problem && visibleText(status().problem)],
       ]),
       () => (status().notes ?? []).map((/** @type {string} */ note) => h("p", { class: "muted" }, visibleText(note))),

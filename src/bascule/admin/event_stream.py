@@ -1,6 +1,6 @@
 """`events.all` behind its row: what the daemon's ring of facts keeps, as items of a stream."""
 
-from bascule.admin.events import AllEventsParams, EventItem
+from bascule.admin.event_protocol import AllEventsParams, EventItem
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.stream import Stream
