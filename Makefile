@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up quick test test-long test-clients coverage check format docs wheel bench fresh clean environment dev-environment packages
+.PHONY: help up quick test test-long test-clients coverage check format docs docs-screens wheel bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -31,6 +31,7 @@ help:
 	@echo '  make fresh         make up, make test and the wheels in a new, minimal Debian that is removed afterwards'
 	@echo '  make format        rewrite the sources the way `make check` wants them'
 	@echo '  make docs          write the generated reference pages again'
+	@echo '  make docs-screens  take the pictures of docs/console.md again, from a scripted day (minutes)'
 	@echo '  make wheel         build wheels and sdists of gabp, bascule-mod and bascule into dist/'
 	@echo '  make bench         measure; installs what it compares with first'
 	@echo '  make clean         remove .venv and caches; your messages and settings stay where they are'
@@ -82,6 +83,9 @@ format: dev-environment
 docs: dev-environment
 	@$(PY) tools/gen_tools.py
 	@$(PY) tools/gen_docs.py
+
+docs-screens: packages dev-environment
+	@$(PY) tests/console/screens.py $(ARGS)
 
 # Without isolation: with the hatchling of the dev extra, so nothing is downloaded. gabp first: the others stand on it.
 wheel: dev-environment

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
+from measure_console import FIRST_PAINT, FOREIGN, OPEN_CPU, PAINTED, SCROLLED, WEIGHT
 from measure_desktop import ALONE, CALCULATOR, LIBATSPI, MOUSEPAD, POLLED, WHOLE, WOKEN
 from measure_game import BARE as ECHO
 from measure_game import LSP_FRAMES, SESSION, WITH_SDK
@@ -187,6 +188,17 @@ GOALS: tuple[Ratio | Most | Growth, ...] = (
     *(
         Most(f"A snapshot of {label}", Figure("desktop-tokens", label, "tokens"), 1_500, "tokens")
         for label in (MOUSEPAD, CALCULATOR)
+    ),
+    *(
+        Most(f"The console: {label[:1].lower()}{label[1:]}", Figure("console", label, "figure"), bound, unit)
+        for label, bound, unit in (
+            (PAINTED, 100, "ms"),
+            (FIRST_PAINT, 300, "ms"),
+            (WEIGHT, 150, "KB"),
+            (FOREIGN, 0, "scripts"),
+            (SCROLLED, 8, "ms"),
+            (OPEN_CPU, 1, "% CPU"),
+        )
     ),
     *(
         Most(f"{tool} through `bascule mcp`: more than over the link", Figure("mcp", tool, "added_us"), 250, "us")

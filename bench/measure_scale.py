@@ -128,6 +128,10 @@ def table(name: str, title: str, what: str, runs: dict[int, list[dict[str, float
     return result
 
 
+def _rounds(settings: Settings) -> int:
+    return 1 if settings.quick else _MORE_ROUNDS * settings.rounds
+
+
 def scale_tickets(settings: Settings) -> Section:
     counts = QUICK_TICKETS if settings.quick else TICKETS
     calls = QUICK_CALLS if settings.quick else CALLS
@@ -136,14 +140,14 @@ def scale_tickets(settings: Settings) -> Section:
         for count, server in servers.items():
             uvloop.run(fill_tickets(server.address, count))
             uvloop.run(calls_of_an_ask(server, calls))
-        for _ in range(_MORE_ROUNDS * settings.rounds):
+        for _ in range(_rounds(settings)):
             for count, server in servers.items():
                 runs[count].append(uvloop.run(calls_of_an_ask(server, calls)))
                 settings.progress()
     result = table("scale-tickets", "CPU of one call with many open tickets", "open", runs)
     result.notes.append(
         f"CPU time of the daemon per call over the link, {calls} calls in a row, durability `memory`; the fastest of "
-        f"{_MORE_ROUNDS * settings.rounds} rounds. Half of the tickets wait in the inbox that the calls are about, "
+        f"{_rounds(settings)} rounds. Half of the tickets wait in the inbox that the calls are about, "
         "half in another one."
     )
     return result
@@ -157,7 +161,7 @@ def scale_agents(settings: Settings) -> Section:
         for count, server in servers.items():
             as_user(server.address, lambda client, count=count: register_many(client, count))
             uvloop.run(calls_of_an_ask(server, calls))
-        for number in range(_MORE_ROUNDS * settings.rounds):
+        for number in range(_rounds(settings)):
             for count, server in servers.items():
                 runs[count].append(uvloop.run(calls_of_agents(server, calls, count, number)))
                 settings.progress()

@@ -17,6 +17,7 @@ import plot
 import pythons
 import report
 from measure_ask import ask, durable
+from measure_console import console
 from measure_cpu import cpu
 from measure_desktop import MEASURES as DESKTOP
 from measure_game import MEASURES as GAMES
@@ -57,6 +58,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     **GAMES,
     **PUMPS,
     **DESKTOP,
+    "console": console,
     "load": load,
 }
 

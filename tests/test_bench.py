@@ -283,10 +283,22 @@ def test_numbered_requests_keep_their_length_and_run_out(bench):
         ("desktop-wait", ("`find` every 500 ms",)),
         ("desktop-pictures", ("the screen into memory", "as PNG")),
         ("desktop-tokens", ("mousepad, a note", "A snapshot of gnome-calculator, programming")),
+        (
+            "console",
+            (
+                "An agent asks, until the question is painted: p95",
+                "First contentful paint: median",
+                "What a first visit loads",
+                "Scripts of others among it",
+                "Scrolled through tickets, script in a frame: p95",
+                "The daemon with a console open, idle",
+                "The console: what a first visit loads",
+            ),
+        ),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_a_quick_look_at_the_desktop_has_every_figure(measure, rows):
+def test_a_quick_look_at_the_desktop_or_the_console_has_every_figure(measure, rows):
     done = subprocess.run(
         [sys.executable, str(BENCH / "run.py"), "--quick", "--only", measure],
         capture_output=True,

@@ -19,7 +19,7 @@ STEP = re.compile(r"`([\w.<>]+)`\s\(`((?:src|packages)/[\w/-]+\.py)`\)")
 BOUNDS = {
     "send": (36, 77),
     "shell": (78, 275),
-    "click": (57, 157),
+    "click": (64, 170),
     "game": (53, 170),
     "touch": (42, 90),
     "decide": (44, 86),

@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE / folder) for folder in ("daemon", "desktop_host", "con
 from desktop_rig import Desktop  # noqa: E402 - found by the path above
 from lacking_desktop import missing_here  # noqa: E402 - found by the path above
 from living import Living, short_dir  # noqa: E402 - found by the path above
-from pages import Page  # noqa: E402 - found by the path above
+from pages import Page, signed  # noqa: E402 - found by the path above
 from wires import Answer, Caller, LinkWire, Wire  # noqa: E402 - found by the path above
 
 from patience import PATIENCE  # noqa: E402 - after the path, like its neighbours
@@ -190,61 +190,41 @@ def game(rig: Rig) -> Walk:
 
 
 class SignedIn:
-    """A page of the console that the person has signed in on with a passkey, and a question that waits."""
+    """A page of the console that the person has signed in on with a passkey."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
+        self.key = SoftKey()
         self.page = Page(rig.daemon).pair()
-        self._key = SoftKey()
-        self._key.origin = self.page.origin
-        code = rig.person.call("passkeys.invite")["code"]
-        begun = self._post("/v1/passkeys/begin", {"code": code, "name": "ring"})
-        made = {"challengeId": begun["challengeId"], **self._key.create(begun["options"]["challenge"])}
-        self._post("/v1/passkeys/confirm", self.signed(self._post("/v1/passkeys/finish", made)))
-        challenge = self._post("/v1/person/challenge", {"purpose": "sign-in"})
-        self.page.token = self._post("/v1/person/prove", self.signed(challenge))["token"]
+        self.page.enrol(rig.person.call("passkeys.invite")["code"], self.key)
+        assert self.page.sign_in(self.key).status == 200
         self._space = rig.local.post("/v1/spaces", {"path": str(rig.folder / "work")}).json["spaceId"]
 
-    def _post(self, path: str, body: Any) -> Any:
-        answer = self.page.post(path, body)
-        assert answer.status == 200, answer
-        return answer.json
-
-    def signed(self, challenge: dict[str, Any]) -> dict[str, Any]:
-        return {"challengeId": challenge["challengeId"], "assertion": self._key.get(challenge["challenge"])}
-
-    def question(self, command: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The yes to a new question, and the challenge for it."""
+    def question(self, command: str) -> tuple[str, dict[str, Any]]:
+        """The id of a new question, and the challenge for a yes to it."""
         refused = self._rig.ask(f"/v1/spaces/{self._space}/processes", {"command": command})
-        decision = {"approvalId": refused.error["details"]["approvalId"], "decision": "approved"}
-        calls = [{"method": "approvals.decide", "params": decision}]
-        return decision, self._post("/v1/person/challenge", {"purpose": "calls", "calls": calls})
-
-    def proved(self, challenge: dict[str, Any]) -> str:
-        return str(self._post("/v1/person/prove", self.signed(challenge))["proofId"])
-
-    def decide(self, decision: dict[str, Any], proof: str) -> None:
-        path, body = _decision(decision)
-        assert self.page.post(path, body, more={"Bascule-Proof": proof}).status == 200
+        approval_id = refused.error["details"]["approvalId"]
+        return approval_id, self.page.challenge("approvals.decide", {"approvalId": approval_id, **YES})
 
 
-def _decision(decision: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    return f"/v1/approvals/{decision['approvalId']}/decision", {"decision": decision["decision"]}
+YES = {"decision": "approved"}
 
 
 def touch(rig: Rig, person: SignedIn) -> Walk:
     """The answer of a passkey to a challenge for exactly one approval."""
-    person.proved(person.question("rm -rf ./elm")[1])
+    person.page.prove(person.question("rm -rf ./elm")[1], person.key)
     _, challenge = person.question("rm -rf ./fir")
-    return rig.walk("touch", "/v1/person/prove", person.signed(challenge), person.page)
+    return rig.walk("touch", "/v1/person/prove", signed(challenge, person.key), person.page)
 
 
 def decide(rig: Rig, person: SignedIn) -> Walk:
     """The approval itself, with the proof that the touch gave."""
-    decision, challenge = person.question("rm -rf ./oak")
-    person.decide(decision, person.proved(challenge))
-    decision, challenge = person.question("rm -rf ./ash")
-    return rig.walk("decide", *_decision(decision), person.page, proof=person.proved(challenge))
+    page, key = person.page, person.key
+    approval_id, challenge = person.question("rm -rf ./oak")
+    proof = page.prove(challenge, key)
+    page.ok(f"/v1/approvals/{approval_id}/decision", YES, more={"Bascule-Proof": proof})
+    approval_id, challenge = person.question("rm -rf ./ash")
+    return rig.walk("decide", f"/v1/approvals/{approval_id}/decision", YES, page, proof=page.prove(challenge, key))
 
 
 @contextlib.contextmanager

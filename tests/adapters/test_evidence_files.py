@@ -231,6 +231,19 @@ def test_a_trace_and_a_tree_that_are_too_large_are_left_out_and_said(ground, mon
     assert shown.changed == ["ax.json", "trace.jsonl"]
 
 
+def test_a_tree_of_more_values_than_a_screen_has_is_left_out_before_it_is_read(ground, monkeypatch):
+    """An agent may put any file there, and eight megabytes of `[],` are 200 in memory, and seconds of everything."""
+    folder = ground.execute("one")
+    with open(folder.path + "ax.json", "w") as file:
+        file.write("[" + "[]," * 100 + "0]")
+    monkeypatch.setattr(evidence_files, "MAX_VALUES", 200)
+    shown = ground.show(folder.execution_id)
+    assert (shown.tree, shown.left_out) == (None, ["ax.json"])
+    # The control: with more room it is read, all of it.
+    monkeypatch.setattr(evidence_files, "MAX_VALUES", 201)
+    assert len(ground.show(folder.execution_id).tree) == 101
+
+
 def test_a_picture_that_was_changed_is_named(ground):
     folder = ground.execute("one")
     with open(folder.path + "before.png", "ab") as file:

@@ -89,6 +89,18 @@ def test_a_search_looks_at_so_many_bytes_and_no_further(house):
     assert listed(house, who="person", text="needle") == ["old"]
 
 
+def test_the_replies_of_one_ticket_count_as_well(house):
+    """One may have a hundred, of a megabyte each, and nothing else happens while they are looked at."""
+    send(house, "long")
+    for word in ("x" * 1_000, "y" * 1_000, "needle"):
+        house.call("agent:Jerry", "replies.post", {"ticketId": "long", "payload": word})
+    house.broker.lists._max_bytes = 1_500
+    assert listed(house, who="person", text="needle") == []
+    # The control: with more room it is found.
+    house.broker.lists._max_bytes = lists.MAX_SEARCHED_BYTES
+    assert listed(house, who="person", text="needle") == ["long"]
+
+
 def test_an_empty_search_is_refused(house):
     with pytest.raises(InvalidRequest):
         listed(house, text="")

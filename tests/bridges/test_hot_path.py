@@ -241,7 +241,7 @@ class Doors:
         self.tokens = {name: self._register(name) for name in ("Ann", "Bob")}
         self.last = 0
         self.http_wire = RawWire()
-        self.http = HttpDoor(self.daemon.web_app("unix"), None)._connection()
+        self.http = HttpDoor(self.daemon.web_app("unix"), None).make_connection()
         self.http.connection_made(self.http_wire)
         self.mcp = {name: self._open_mcp(name) for name in self.tokens}
 

@@ -3,7 +3,11 @@
 import pytest
 from workspace_scene import JERRY, Scene, create, make_machine, shell
 
-from bascule.foundation.errors import Forbidden, NotFound
+from bascule.bridge_list import presets_of
+from bascule.foundation.errors import Forbidden, NotFound, PolicyDenied
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy
+from bascule.kernel.policy.rules import Rule
 from bascule.testing.house import House
 
 
@@ -85,3 +89,31 @@ def test_commands_of_all_spaces_are_one_list(scene):
         scene.answer(pending)
     found = scene.house.call("local", "processes.list", {})
     assert [each["spaceId"] for each in found] == [scene.space, other]
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_a_rule_on_a_space_holds_for_a_run_that_is_named_without_it(guarded):
+    rule = Rule(
+        name="not-there",
+        decision=Decision.DENY,
+        reason="not in this space",
+        principals=("agent:*",),
+        methods=("runs.cancel", "processes.stop"),
+        params={"spaceId": "spc_*"},
+    )
+    with House(machine=make_machine(), policy=Policy((*presets_of()["standard"], rule), "by space", "digest")) as house:
+        scene = Scene(house)
+        if not guarded:
+            for name in ("runs.cancel", "processes.stop"):
+                house.gate.methods[name] = house.gate.methods[name]._replace(complete=None)
+        asks = scene.run(shell("rm -rf data"))
+        process = scene.answer(house.begin(JERRY, "processes.start", {"spaceId": scene.space, "command": "serve"}))
+        for method, params in [
+            ("runs.cancel", {"runId": asks["runId"]}),
+            ("processes.stop", {"processId": process["processId"]}),
+        ]:
+            if guarded:
+                with pytest.raises(PolicyDenied, match="not in this space"):
+                    scene.answer(house.begin(JERRY, method, params))
+            else:
+                scene.answer(house.begin(JERRY, method, params))

@@ -90,7 +90,7 @@ def test_the_session_after_the_last_is_refused_until_one_ends(sessions, clock):
     assert sessions.open(PAIRED)
 
 
-def test_with_a_larger_limit_there_is_one_more(clock):
+def test_a_larger_limit_lets_one_more_session_open(clock):
     """The control."""
     sessions = Sessions(clock, most=MAX_SESSIONS + 1)
     assert len([sessions.open(PAIRED) for _ in range(MAX_SESSIONS + 1)]) == 33
@@ -110,3 +110,35 @@ def test_whatever_ends_a_session_is_reported_once(sessions, clock):
     assert sessions.end() == 1
     assert sessions.end() == 0
     assert sessions.all() == []
+
+
+def test_programs_that_pair_as_often_as_they_can_do_not_keep_the_person_out(sessions, clock):
+    """Whoever has a link may confirm a pairing of its own, once a minute."""
+    first, *others = [opened_later(sessions, clock) for _ in range(MAX_SESSIONS)]
+    person, _ = sessions.open(SIGNED_IN)
+    assert sessions.find(person) is not None
+    assert sessions.find(first) is None
+    assert all(sessions.find(each) is not None for each in others)
+
+
+def opened_later(sessions, clock):
+    token, _ = sessions.open(PAIRED)
+    clock.advance(60)
+    return token
+
+
+def test_among_persons_nobody_gives_way(sessions):
+    for _ in range(MAX_SESSIONS):
+        sessions.open(SIGNED_IN)
+    with pytest.raises(Overloaded):
+        sessions.open(SIGNED_IN)
+    with pytest.raises(Overloaded):
+        sessions.open(PAIRED)
+
+
+def test_a_key_that_ends_takes_the_sessions_along_that_were_signed_in_with_it(sessions):
+    lost, _ = sessions.open(SIGNED_IN, passkey_id="pk_lost")
+    kept, _ = sessions.open(SIGNED_IN, passkey_id="pk_kept")
+    typed, _ = sessions.open(SIGNED_IN)
+    sessions.end_of_passkey("pk_lost")
+    assert [sessions.find(each) is not None for each in (lost, kept, typed)] == [False, True, True]

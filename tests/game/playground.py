@@ -22,6 +22,7 @@ from bascule.game.machine.connector import LoopbackConnector
 from bascule.game.machine.processes import GameLauncher
 from bascule.game.machine.settings_file import TomlFile
 from bascule.game.settings import LiveSettings
+from bascule.kernel.event_ring import Fact
 from gabp.codec import decode
 from gabp.kept import KeptResult
 from patience import PATIENCE
@@ -162,6 +163,8 @@ class Playground:
         self.runs_file = directory / "runs"
         self.socket_dir = str(directory)
         self.logged: list[dict[str, Any]] = []
+        # For `events.all`.
+        self.facts: list[Fact] = []
         self.games: Games
 
     def log(self, event: str, *, level: str = "info", **fields: Any) -> None:
@@ -178,6 +181,7 @@ class Playground:
             delays=partial(Backoff, 0.1, 1.0),
             read_token=read_unreachable_file,
             socket_dir=self.socket_dir,
+            publish=self.facts.append,
         )
 
     def mod_file(self, source: str = MOD) -> Path:

@@ -53,6 +53,18 @@ async def test_a_game_that_is_not_in_the_file_is_answered_with_those_that_are(tm
 
 
 @on_loop
+async def test_each_state_of_a_game_is_a_fact_with_its_starter_and_without_its_mods_words(tmp_path):
+    async with playground(tmp_path) as ground:
+        ground.write("arena")
+        await ground.games.start("arena", started_by="agent:Jerry")
+        await ground.games.stop("arena")
+    assert [(fact.kind, fact.event, fact.status) for fact in ground.facts if "attention" not in fact.event] == [
+        ("game", state, state) for state in ("starting", "live", "stopping", "stopped")
+    ]
+    assert {(fact.id, fact.principal, fact.text) for fact in ground.facts} == {("arena", "agent:Jerry", None)}
+
+
+@on_loop
 async def test_a_command_that_is_not_there_is_named(tmp_path):
     async with playground(tmp_path) as ground:
         ground.toml.write_text("[games.x]\ncommand = '/no/such/program'\n")

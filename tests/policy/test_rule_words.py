@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from bascule.admin.rule_words import in_words
+from bascule.admin.rule_words import in_words, timed_in_words
 from bascule.bridge_list import presets_of
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import Rule
@@ -44,11 +44,20 @@ def words(**fields):
             "Everybody may call anything with only commands that begin with ls only on a/**.",
         ),
         ({"params": {"agentId": "Tom x"}}, 'Everybody may not call anything where agentId is "Tom x".'),
+        ({"params": {"a": "b", "c": "d"}}, "Everybody may not call anything where a is b and c is d."),
         ({"params": {"a": "\u202e"}}, "Everybody may not call anything where a is ⟨U+202E⟩."),
     ],
 )
 def test_a_rule_in_words(fields, sentence):
     assert words(**fields) == sentence
+
+
+def test_a_timed_rule_says_for_which_params_and_in_which_run():
+    rule = Rule(name="x", decision=Decision.ALLOW, reason="y", principals=("agent:Jerry",), methods=("a.b",))
+    assert timed_in_words(rule) == "The agent Jerry may call a.b."
+    assert timed_in_words(rule, exact="0123456789abcdef" * 4, run_id="run_1") == (
+        "The agent Jerry may call a.b, with exactly these params (digest 0123 4567 89ab cdef), in run_1 only."
+    )
 
 
 def test_every_condition_of_every_rule_that_comes_with_us_is_in_its_sentence():

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-import pytest
-
 from patience import PATIENCE
 
 FLAGS = (
@@ -32,9 +30,16 @@ FLAGS = (
 )
 
 
+def on_path() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
 def find_chromium() -> str:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = on_path()
     if path is None:
+        # Here, because the bench opens pages, too, and has no pytest.
+        import pytest
+
         reason = "no chromium on PATH; `sh tools/setup.sh packages` installs it"
         if os.environ.get("CI") == "true":
             pytest.fail(f"{reason}; in CI nothing may be skipped")

@@ -123,6 +123,8 @@ class RuleOffer(Result, frozen=True, kw_only=True):
     # A few words; `text` leaves no condition out.
     title: str
     text: str
+    # The same as a sentence.
+    words: str
     # The rule as it would stand: principal, method, and command prefix, app or tool.
     rule: dict[str, Any]
 

@@ -19,6 +19,7 @@ from bascule.admin.approvals import (
     PreviewLine,
     RuleOffer,
 )
+from bascule.admin.rule_words import timed_in_words
 from bascule.admin.rulebook import timed_view
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import NotFound, Overloaded, Unavailable
@@ -144,6 +145,7 @@ class Consent:
                 number=number,
                 title=rule.reason,
                 text=rule_text(rule, exact=asked.exact if number == 1 else None),
+                words=timed_in_words(rule, exact=asked.exact if number == 1 else None),
                 rule=_conditions(rule),
             )
             for number, rule in enumerate(asked.offers, 1)

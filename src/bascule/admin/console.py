@@ -42,6 +42,7 @@ class ConsoleFacts(NamedTuple):
 class Console:
     def __init__(self, sessions: Sessions, clock: Clock, timers: Timers, facts: ConsoleFacts) -> None:
         self.sessions = sessions
+        self._clock = clock
         self.pairings = Pairings(clock, timers)
         self._facts = facts
 
@@ -117,6 +118,7 @@ class Console:
             daemon=facts.daemon_id,
             stopped=facts.is_stopped(),
             version=__version__,
+            now=rfc3339(self._clock.wall_ms()),
         )
 
     def list_sessions(self, call: Call, params: Nothing) -> list[SessionView]:
@@ -155,9 +157,9 @@ class Console:
         return session
 
 
-def opened(sessions: Sessions, grade: Grade) -> SessionResult:
+def opened(sessions: Sessions, grade: Grade, *, passkey_id: str | None = None) -> SessionResult:
     """A new session, as its page is answered."""
-    token, session = sessions.open(grade)
+    token, session = sessions.open(grade, passkey_id=passkey_id)
     return SessionResult(token=token, session_id=session.session_id, grade=grade.wire, until=rfc3339(session.until_at))
 
 

@@ -90,6 +90,8 @@ class OwnSessionResult(Result, frozen=True, kw_only=True):
     # Whether everything is stopped.
     stopped: bool
     version: str
+    # By the daemon's clock: that of the browser may be another, and what ends is counted by the daemon's.
+    now: str
 
 
 class SessionView(Result, frozen=True, kw_only=True):

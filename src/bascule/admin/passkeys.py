@@ -38,6 +38,8 @@ class Passkeys:
         self._journal = journal
         self._clock = clock
         self.table: Table[PasskeyRecord] = Table("passkeys", PasskeyRecord)
+        # Called with the id of a key that counts no longer.
+        self.on_end: list[Callable[[str], None]] = []
         rows = dict(store.load("passkeys", PasskeyRecord))
         if rows:
             vouched = store.read_ledger(lambda ledger: _vouched(ledger, rows)).result()
@@ -129,6 +131,7 @@ class Passkeys:
         tx.subject = passkey.passkey_id
         tx.details = {"reason": why}
         self._journal.commit(tx, principal, SUSPENDED)
+        self._ended(passkey)
 
     def revoke(self, call: Call, params: PasskeyParams, tx: Transaction) -> PasskeyRevoked:
         passkey = self.table.rows.get(params.passkey_id)
@@ -137,7 +140,13 @@ class Passkeys:
         tx.put(self.table, passkey.passkey_id, msgspec.structs.replace(passkey, ended=self._journal.chain.seq + 1))
         tx.subject = passkey.passkey_id
         tx.details = {"process": getattr(call.connection, "peer", None)}
+        self._ended(passkey)
         return PasskeyRevoked(passkey_id=passkey.passkey_id)
+
+    def _ended(self, passkey: PasskeyRecord) -> None:
+        """At once, not after its commit: a full disk must not keep anybody signed in with it."""
+        for callback in self.on_end:
+            callback(passkey.passkey_id)
 
     def keep(self, before: int) -> None:
         """Records below this number are about to be dropped: record again what they say of keys."""

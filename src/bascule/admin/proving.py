@@ -56,6 +56,7 @@ class Proving:
         self._desk = desk
         self._gate = gate
         sessions.on_end.append(proofs.end_session)
+        passkeys.on_end.append(sessions.end_of_passkey)
 
     # -- asking --
 
@@ -137,20 +138,20 @@ class Proving:
             raise refusal("this proves nothing", refused) from None
         self._passkeys.use(tx, passkey, authenticator, call.principal)
         tx.details = evidence_of(challenge, made)
-        return self._proved(challenge, tx)
+        return self._proved(challenge, tx, passkey.passkey_id)
 
-    def _proved(self, challenge: Challenge, tx: Transaction) -> ProveResult:
+    def _proved(self, challenge: Challenge, tx: Transaction, passkey_id: str | None = None) -> ProveResult:
         """What it gives, once its record is durable."""
         if challenge.statement.purpose == SIGN_IN:
-            return self._sign_in(challenge, tx)
+            return self._sign_in(challenge, tx, passkey_id)
         proof = self._proofs.prepare()
         tx.after.append(lambda: self._proofs.issue(proof, challenge))
         tx.subject = proof.proof_id
         return ProveResult(proof_id=proof.proof_id, expires_at=rfc3339(proof.expires_at))
 
-    def _sign_in(self, challenge: Challenge, tx: Transaction) -> ProveResult:
+    def _sign_in(self, challenge: Challenge, tx: Transaction, passkey_id: str | None) -> ProveResult:
         """A new session, in place of the one that asked. If it cannot be recorded, nothing has changed."""
-        session = opened(self._sessions, Grade.SIGNED_IN)
+        session = opened(self._sessions, Grade.SIGNED_IN, passkey_id=passkey_id)
 
         def replaced() -> None:
             if challenge.session_id is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from bascule.foundation.text import one_line
 from bascule.kernel.call import LOCAL, PERSON, Principal, agent_of
+from bascule.kernel.consent.questions import digest_line
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import Rule
 from bascule.kernel.rows import Effect
@@ -29,7 +30,8 @@ def in_words(rule: Rule) -> str:
     parts = [_SUBJECTS[rule.decision].format(who=who), _calls(rule)]
     # A permission is for what is named and nothing else; a restriction for whatever has any of it in it.
     every = rule.decision is Decision.ALLOW
-    parts += [f"where {_name(path)} is {_name(glob)}" for path, glob in rule.params.items()]
+    if rule.params:
+        parts.append("where " + " and ".join(f"{_name(path)} is {_name(glob)}" for path, glob in rule.params.items()))
     if rule.commands:
         parts.append(
             f"{'with only' if every else 'with'} commands that begin with {_one_of(map(_name, rule.commands))}"
@@ -40,6 +42,16 @@ def in_words(rule: Rule) -> str:
         parts.append(f"{'only on' if every else 'on'} {_one_of(map(_name, rule.paths))}")
     sentence = " ".join(parts)
     return f"{sentence[:1].upper()}{sentence[1:]}."
+
+
+def timed_in_words(rule: Rule, *, run_id: str | None = None, exact: str | None = None) -> str:
+    """As above, of a rule that a person's answer makes: it may be for one run, or for the same params again."""
+    parts = [in_words(rule).removesuffix(".")]
+    if exact is not None:
+        parts.append(f"with exactly these params (digest {digest_line(exact)})")
+    if run_id is not None:
+        parts.append(f"in {run_id} only")
+    return f"{', '.join(parts)}."
 
 
 def _calls(rule: Rule) -> str:

@@ -12,7 +12,7 @@ from bascule.admin.approvals import (
 )
 from bascule.admin.ports import PolicySource
 from bascule.admin.records import POLICY_KEY, DaemonFact
-from bascule.admin.rule_words import in_words
+from bascule.admin.rule_words import in_words, timed_in_words
 from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
@@ -120,7 +120,10 @@ class Rulebook:
     def proposed(self, text: str | None) -> Policy:
         """What this text would put in force; without one the edited file, or what is in force if there is none."""
         proposed = text if text is not None else self._file.read()
-        return self.policy if proposed is None else load_policy(proposed, self.rows, self._effects, self._presets)
+        if proposed is None:
+            return self.policy
+        # Any program of this user may send a text. Nothing here reads params, so the examples can wait for who accepts.
+        return load_policy(proposed, self.rows, self._effects, self._presets, examples=False)
 
     def rule_names(self) -> frozenset[str]:
         """Of all policies that may have decided: those that come with us, and the one in force."""
@@ -223,11 +226,11 @@ def _rule_view(rule: Rule) -> RuleView:
 
 
 def _timed_rule_view(timed: TimedRule) -> RuleView:
-    # As it was printed when a person agreed to it, word for word.
+    # As it was offered to the person; `timed` has it word for word as the ledger keeps it.
     return RuleView(
         name=timed.rule_id,
         decision=timed.rule.decision.value,
-        text=timed_text(timed),
+        text=timed_in_words(timed.rule, run_id=timed.run_id, exact=timed.exact),
         reason=timed.rule.reason,
         timed=rfc3339(timed.expires_at),
     )

@@ -94,13 +94,13 @@ class Lists:
                 yield ticket
             elif is_party(ticket, principal):
                 for number in range(ticket.replies + 1):
+                    if left <= 0:
+                        return
                     payload = bytes(self._state.message(ticket.ticket_id, number).payload)
                     left -= len(payload)
                     if in_payload in payload.decode().casefold():
                         yield ticket
                         break
-                if left <= 0:
-                    return
 
 
 def _unknown_conversation() -> NotFound:

@@ -49,6 +49,7 @@ from bascule.kernel.rows import (
     party,
     rows_of,
     self_,
+    words_need_proof,
 )
 
 AGENTS_REGISTER = Changes[RegisterParams, RegisterResult](
@@ -146,6 +147,7 @@ TICKETS_CANCEL = Changes[CancelParams, TicketView](
     Http("POST", "/tickets/{ticketId}/cancel"),
     effect=Effect.PROCESS_CONTROL,
     who=party("ticket_id"),
+    proof=words_need_proof,
 )
 CONVERSATIONS_LIST = Reads[ConversationsListParams, list[ConversationSummary]](
     "conversations.list", "List conversations, the one with the newest ticket first.", Http("GET", "/conversations")

@@ -186,7 +186,7 @@ class Composition:
         self.gate.mount(methods)
         replaced = {each.row.name for each in methods}
         for bridge in self.bridges.values():
-            self.gate.mount(each for each in bridge.methods if each.row.name not in replaced)
+            self.gate.mount((each for each in bridge.methods if each.row.name not in replaced), bridge.complete)
         self.rulebook.on_change = self._change_policy
         self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)
 

@@ -15,6 +15,7 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.identity.ownership import Starter
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
+from bascule.kernel.mounted import Complete
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound
 from bascule.kernel.settings import Config
@@ -57,6 +58,8 @@ class Bridge:
     provides: Sequence["Provided"] = ()
     # Who started what a parameter names: run_id, process_id, space_id.
     starters: Mapping[str, Starter] = dataclasses.field(default_factory=dict)
+    # Params of a call, with what they leave out and the bridge knows: a rule on it holds however a thing is named.
+    complete: Complete | None = None
     gauges: Sequence[Gauge] = ()
     http_forms: Mapping[str, HttpForm] = dataclasses.field(default_factory=dict)
     # Called with every effect that had begun when the last life ended.

@@ -83,6 +83,12 @@ class Call(msgspec.Struct, frozen=True):
     session: ConsoleSession | None = None
 
 
+def proof_of(call: Call) -> dict[str, str]:
+    """What the record of a call says of the proof that was spent on it, as a part of its details."""
+    spent = call.session.spent if call.session is not None else None
+    return {"proof": spent} if spent is not None else {}
+
+
 _SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id", "game_id")
 
 

@@ -29,7 +29,7 @@ from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyD
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.asking import question_of
 from bascule.kernel.at_console import check_at_console
-from bascule.kernel.call import BROWSER, Call, Principal, agent_principal, subject_of
+from bascule.kernel.call import BROWSER, Call, Principal, agent_principal, proof_of, subject_of
 from bascule.kernel.call_log import CallLog
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of, timed_text
@@ -40,7 +40,7 @@ from bascule.kernel.halt import Halt
 from bascule.kernel.identity.ownership import Parties, Starter
 from bascule.kernel.identity.proofs import ProofBook
 from bascule.kernel.journal import AfterCommit, Journal, Reading, Transaction
-from bascule.kernel.mounted import Mounted, mounted
+from bascule.kernel.mounted import Complete, Mounted, mounted
 from bascule.kernel.passage import Answer, Passage, resumed
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.engine import Policy
@@ -103,15 +103,15 @@ class Gate:
         # By the parameter that names what was started: run_id, process_id, space_id.
         self._starters = starters
 
-    def mount(self, bound: Iterable[Bound]) -> None:
+    def mount(self, bound: Iterable[Bound], complete: Complete | None = None) -> None:
         """Rows and their handlers, which `Row.bind` has checked against each other (invariant I2)."""
-        for row, handler, abandon, resolve in bound:
-            self._add(mounted(row, handler, self._parties, self._starters, abandon=abandon, resolve=resolve))
+        for each in bound:
+            self._add(mounted(each, self._parties, self._starters, complete))
 
     def mount_operations(self, rows: Iterable[Row]) -> None:
         """Calls inside a run: rules name them, and no door leads to them."""
         for row in rows:
-            self._add(mounted(row, None, self._parties, self._starters))
+            self._add(mounted(Bound(row, None), self._parties, self._starters))
 
     def _add(self, method: Mounted) -> None:
         if method.name in self.methods:
@@ -183,7 +183,8 @@ class Gate:
                 check_at_console(call, method, self._proofs)
             elif resolution is None and method.ownership is not None and not call.as_owner:
                 method.ownership(principal, params)
-            verdict = self._decide(principal, method.row, params)
+            judged = params if method.complete is None else method.complete(params)
+            verdict = self._decide(principal, method.row, judged)
             if resolution is not None:
                 verdict = self._judge(call, method, verdict, resolution, passage.run_id if passage else None)
             if verdict.decision is _DENY or (verdict.decision is _ASK and not method.asks):
@@ -300,12 +301,12 @@ class Gate:
             tx.undo()
             raise
         if isinstance(answer, asyncio.Future):
-            # Slow work (scrypt) finishes elsewhere and commits by itself.
+            # Slow work (scrypt) finishes elsewhere and commits by itself; its record names the proof (`proof_of`).
             return from_future(answer, partial(self.call_log.translate, call))
         if approval_id is not None:
             tx.details = {**(tx.details or {}), "approval": approval_id}
-        if call.session is not None and call.session.spent is not None:
-            tx.details = {**(tx.details or {}), "proof": call.session.spent}
+        if proof := proof_of(call):
+            tx.details = {**(tx.details or {}), **proof}
         return self._commit(call, tx, rule, answer)
 
     def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:

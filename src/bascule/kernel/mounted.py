@@ -1,7 +1,7 @@
 """A row with its handler, as the gate keeps it: what is asked on every call is found out once."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -9,8 +9,10 @@ from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.call import Call
 from bascule.kernel.identity.ownership import Ownership, Parties, Starter, ownership
 from bascule.kernel.resolution import Resolve
-from bascule.kernel.rows import Consent, Record, Row, Shape
+from bascule.kernel.rows import Bound, Consent, Record, Row, Shape
 from gabp import codec
+
+Complete: TypeAlias = Callable[[Any], Any]
 
 
 class Mounted(NamedTuple):
@@ -32,6 +34,8 @@ class Mounted(NamedTuple):
     # Whether such a call is taken while everything is stopped; see `halt`.
     while_stopped: Callable[[Any], bool]
     resolve: Resolve | None
+    # The params as rules see them, where that is more than the call says; see `Bridge.complete`.
+    complete: Complete | None
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None
 
@@ -46,14 +50,9 @@ class Mounted(NamedTuple):
 
 
 def mounted(
-    row: Row,
-    handler: Any,
-    parties: Parties,
-    starters: Mapping[str, Starter],
-    *,
-    abandon: Callable[[Any, Any], None] | None = None,
-    resolve: Resolve | None = None,
+    bound: Bound, parties: Parties, starters: Mapping[str, Starter], complete: Complete | None = None
 ) -> Mounted:
+    row, handler, abandon, resolve = bound
     asks = row.consent is not Consent.NEVER
     if (row.shape is Shape.OPERATION) != (handler is None) or (handler and row.consent is Consent.PAUSE):
         raise ValueError(f"{row.name}: a call inside a run has no handler, every other method has one")
@@ -73,5 +72,6 @@ def mounted(
         asks=asks,
         while_stopped=row.while_stopped,
         resolve=resolve,
+        complete=complete,
         abandon=abandon,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bascule.foundation.deferred import Deferred, Leavable
 from bascule.foundation.errors import BasculeError, StorageFull
 from bascule.kernel.asking import create_question
-from bascule.kernel.call import Call, subject_of
+from bascule.kernel.call import Call, proof_of, subject_of
 from bascule.kernel.consent.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
 from bascule.kernel.consent.records import Approval, Question
 from bascule.kernel.effects import RecordedEffect
@@ -105,13 +105,12 @@ class Passage:
 
     def begin(self, resolution: Resolution, verdict: Verdict, approval_id: str | None) -> RecordedEffect:
         call = self.call
-        spent = call.session.spent if call.session is not None else None
         return self.gate.effects.begin(
             call.principal,
             call.method,
             subject=subject_of(call.params) or resolution.subject,
             rule=verdict.rule,
-            details={"proof": spent} if spent is not None else None,
+            details=proof_of(call) or None,
             approval_id=approval_id,
             run_id=getattr(call.params, "run_id", None),
             resolution=resolution,

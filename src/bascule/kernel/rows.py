@@ -126,6 +126,11 @@ def never(_params: Any) -> bool:
     return False
 
 
+def words_need_proof(params: Any) -> Grade:
+    """signed in; fresh with a `reason`, which an agent reads as the person's word"""
+    return Grade.FRESH if params.reason else Grade.SIGNED_IN
+
+
 class Consent(StrEnum):
     """What a rule that says `ask` means for a method."""
 
@@ -207,7 +212,8 @@ class Bound(NamedTuple):
     """A row and its handler. Made by `bind` of a row, which mypy checks against the handler."""
 
     row: Row
-    handler: Callable[..., Any]
+    # None for an operation of a run, which the run executes.
+    handler: Callable[..., Any] | None
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None = None
     # Finds out what a call means: which window, which tool, which files. For the policy and the person.

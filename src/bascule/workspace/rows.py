@@ -16,6 +16,7 @@ from bascule.kernel.rows import (
     operations_of,
     rows_of,
     starter,
+    words_need_proof,
 )
 from bascule.workspace.protocol import (
     CancelRunParams,
@@ -135,6 +136,7 @@ RUNS_CANCEL = Changes[CancelRunParams, EventsMessage](
     effect=Effect.PROCESS_CONTROL,
     who=starter("run_id"),
     asks=True,
+    proof=words_need_proof,
 )
 RUNS_DIFF = Reads[RunIdParams, DiffResult](
     "runs.diff",

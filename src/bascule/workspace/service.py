@@ -230,6 +230,7 @@ class Workspace:
                 "process_id": self.processes.starter,
                 "space_id": self.spaces.starter,
             },
+            complete=self._with_space,
             gauges=[
                 Gauge("bascule_spaces", "Spaces.", lambda: len(self.spaces.table.rows)),
                 Gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.runs.live)),
@@ -395,6 +396,16 @@ class Workspace:
             self._log("checkpoints_collected", bytes=freed)
 
     # -- small things --
+
+    def _with_space(self, params: Any) -> Any:
+        """The params of a run or command that is named by its own id, with the space that it is in."""
+        if getattr(params, "space_id", "") is not None:
+            return params
+        if isinstance(params, RunIdParams):
+            return msgspec.structs.replace(params, space_id=self.runs.book.find(params.run_id).space_id)
+        if isinstance(params, ProcessParams):
+            return msgspec.structs.replace(params, space_id=self.processes.find(params.process_id).space_id)
+        return params
 
     def _do(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Future[Any]":
         return self.tasks.start(work, name)

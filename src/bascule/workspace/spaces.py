@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound, Overloaded
 from bascule.foundation.ids import new_id
-from bascule.kernel.call import Call, Principal
+from bascule.kernel.call import Call, Principal, proof_of
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.workspace.exclusive import Exclusive
@@ -141,7 +141,7 @@ class Spaces:
         )
         tx = Transaction()
         tx.subject = record.space_id
-        tx.details = {"path": record.path}
+        tx.details = {"path": record.path, **proof_of(call)}
         tx.put(self.table, record.space_id, record)
         space = self.live[record.space_id] = Space(record, self._limits)
         space.root = root

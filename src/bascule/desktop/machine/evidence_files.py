@@ -35,6 +35,9 @@ MAX_TRACE_BYTES: Final = 1024 * 1024
 MAX_TRACE_LINES: Final = 2_000
 # 20,000 elements with their titles; more than a page shows of a window.
 MAX_TREE_BYTES: Final = 8 * 1024 * 1024
+# Values in one file of JSON. Eight megabytes of `[],` are 200 MB in memory, and seconds in which nothing else happens;
+# an element has some twenty values.
+MAX_VALUES: Final = 500_000
 # The first lines of a trace name the app.
 _TRACE_HEAD_BYTES: Final = 8 * 1024
 # A screen of noise is 8 MB.
@@ -289,7 +292,8 @@ def _sizes(folder: int) -> list[tuple[str, int]]:
 
 
 def _json(text: bytes | None) -> Any:
-    if text is None:
+    # Counted without reading it: those inside of texts count too.
+    if text is None or sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         return None
     try:
         return codec.decode(text)

@@ -24,13 +24,24 @@ MAX_SESSIONS = 32
 class Session:
     """One tab of one browser, and what it has shown."""
 
-    __slots__ = ("_idle_seconds", "_seen", "_since", "grade", "seconds", "seen_at", "session_id", "since_at")
+    __slots__ = (
+        "_idle_seconds", "_seen", "_since", "grade", "passkey_id", "seconds", "seen_at", "session_id", "since_at",
+    )  # fmt: skip
 
     def __init__(
-        self, session_id: str, grade: Grade, clock: Clock, *, seconds: float, idle_seconds: float | None
+        self,
+        session_id: str,
+        grade: Grade,
+        clock: Clock,
+        *,
+        seconds: float,
+        idle_seconds: float | None,
+        passkey_id: str | None = None,
     ) -> None:
         self.session_id = session_id
         self.grade = grade
+        # That it was signed in with.
+        self.passkey_id = passkey_id
         self.seconds = seconds
         self._idle_seconds = idle_seconds
         self._since = self._seen = clock.monotonic()
@@ -77,9 +88,11 @@ class Sessions:
         # Called with the id of every session that ends: what it holds open ends with it.
         self.on_end: list[Callable[[str], None]] = []
 
-    def open(self, grade: Grade) -> tuple[str, Session]:
+    def open(self, grade: Grade, *, passkey_id: str | None = None) -> tuple[str, Session]:
         """A new session and its token, which is kept nowhere."""
         self.expire()
+        if len(self._by_hash) >= self._most and grade is not Grade.PAIRED:
+            self._make_room()
         if len(self._by_hash) >= self._most:
             raise Overloaded(
                 f"{self._most} sessions of the console are open",
@@ -89,7 +102,14 @@ class Sessions:
         token = new_token()
         # Only who looks as the person is sent away for being idle: a paired session is what the local token is.
         idle_seconds = self._idle_seconds if grade is not Grade.PAIRED else None
-        session = Session(new_id("ses"), grade, self._clock, seconds=self._seconds, idle_seconds=idle_seconds)
+        session = Session(
+            new_id("ses"),
+            grade,
+            self._clock,
+            seconds=self._seconds,
+            idle_seconds=idle_seconds,
+            passkey_id=passkey_id,
+        )
         self._by_hash[hash_token(token)] = session
         return token, session
 
@@ -122,10 +142,21 @@ class Sessions:
             self._drop(key)
         return len(found)
 
+    def end_of_passkey(self, passkey_id: str) -> None:
+        """The key counts no longer, and so does nobody who signed in with it."""
+        for key in [key for key, each in self._by_hash.items() if each.passkey_id == passkey_id]:
+            self._drop(key)
+
     def expire(self) -> None:
         """End those whose time is over. A stream that nobody asks about is ended by this alone."""
         for key in [key for key, each in self._by_hash.items() if each.is_over(self._clock)]:
             self._drop(key)
+
+    def _make_room(self) -> None:
+        """A program of the same user can pair as often as it likes: that must not keep the person out."""
+        paired = [key for key, each in self._by_hash.items() if each.grade is Grade.PAIRED]
+        if paired:
+            self._drop(min(paired, key=lambda key: self._by_hash[key].seen_at))
 
     def _drop(self, key: str) -> None:
         session = self._by_hash.pop(key)

@@ -8,11 +8,11 @@ The program is compared by its base name, further words are globs. How widely it
 """
 
 import re
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
 import msgspec
 
+from bascule.kernel.policy.globs import glob_matches
 from bascule.kernel.policy.shell.fields import Field
 from bascule.kernel.policy.shell.git import subcommand
 from bascule.kernel.policy.shell.options import Uncertain, options
@@ -43,7 +43,7 @@ def restricts(prefix: Prefix, command: Command) -> bool:
     if command.program is None:
         return False
     program = command.program.casefold()
-    if program != prefix.folded and not (prefix.is_glob and fnmatchcase(program, prefix.folded)):
+    if program != prefix.folded and not (prefix.is_glob and glob_matches(program, prefix.folded)):
         return False
     args = list(command.words[1:])
     return not prefix.words or _stands(prefix.words, args) or _means(prefix, args)
@@ -52,13 +52,13 @@ def restricts(prefix: Prefix, command: Command) -> bool:
 def allows(prefix: Prefix, command: Command) -> bool:
     """Whether a rule that allows was written for this command."""
     first = command.words[0].text
-    if command.program is None or first is None or not fnmatchcase(command.program, prefix.program):
+    if command.program is None or first is None or not glob_matches(command.program, prefix.program):
         return False
     if first.rpartition("/")[0] not in _SYSTEM_PLACES:
         return False
     args = command.words[1 : 1 + len(prefix.words)]
     return len(args) == len(prefix.words) and all(
-        field.text is not None and field.certain and fnmatchcase(field.text, glob)
+        field.text is not None and field.certain and glob_matches(field.text, glob)
         for field, glob in zip(args, prefix.words, strict=True)
     )
 
@@ -68,7 +68,7 @@ def _stands(words: tuple[str, ...], args: list[Field]) -> bool:
 
 
 def _may_be(field: Field, glob: str) -> bool:
-    return field.text is None or field.pattern or fnmatchcase(field.text, glob)
+    return field.text is None or field.pattern or glob_matches(field.text, glob)
 
 
 def _means(prefix: Prefix, args: list[Field]) -> bool:
@@ -83,6 +83,6 @@ def _means(prefix: Prefix, args: list[Field]) -> bool:
     given = [field.text for field in args if field.text is not None and field.text.startswith("-")]
     letters = {letter for text in given if not text.startswith("--") for letter in text[1:]}
     return _stands(wanted, operands) and all(
-        any(fnmatchcase(text, flag) for text in given) or (_CLUSTER.fullmatch(flag) and letters.issuperset(flag[1:]))
+        any(glob_matches(text, flag) for text in given) or (_CLUSTER.fullmatch(flag) and letters.issuperset(flag[1:]))
         for flag in flags
     )

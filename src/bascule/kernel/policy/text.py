@@ -41,11 +41,11 @@ def text_digest(text: str) -> str:
 
 
 def parse_policy(
-    text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], presets: Presets
+    text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], presets: Presets, *, examples: bool = True
 ) -> tuple[Rule, ...]:
     """The rules of a policy text, those of the preset it extends first; BadPolicy says what to change."""
     rules = written_out(text, presets)
-    check_rules(rules, known_methods, effects)
+    check_rules(rules, known_methods, effects, examples=examples)
     return rules
 
 
@@ -59,9 +59,16 @@ def written_out(text: str, presets: Presets) -> tuple[Rule, ...]:
 
 
 def load_policy(
-    text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], presets: Presets, *, name: str = CUSTOM
+    text: str,
+    known_methods: Iterable[str],
+    effects: Mapping[str, Effect],
+    presets: Presets,
+    *,
+    name: str = CUSTOM,
+    examples: bool = True,
 ) -> Policy:
-    rules = parse_policy(text, known_methods, effects, presets)
+    """`examples`: whether each rule is proved by its own; see `check_rules`."""
+    rules = parse_policy(text, known_methods, effects, presets, examples=examples)
     return Policy(rules, name, rules_digest(rules))
 
 

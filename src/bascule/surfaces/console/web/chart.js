@@ -185,8 +185,8 @@ function readout(measured, at, names, unit) {
   const index = at ?? lengthOf(measured) - 1;
   const words = names.map((name, number) => {
     const value = measured.lines[number]?.[index];
-    const said = value === null || value === undefined ? "–" : `${figure(value)} ${unit}`;
-    return names.length > 1 ? `${name} ${said}` : said;
+    const shown = value === null || value === undefined ? "–" : `${figure(value)} ${unit}`;
+    return names.length > 1 ? `${name} ${shown}` : shown;
   });
   return at === null ? words.join("  ") : `${clockAt(measured, index)}  ${words.join("  ")}`;
 }

@@ -6,7 +6,7 @@ import { leading, start as startStream, state as streamState } from "./stream.js
 import * as inbox from "./inbox.js";
 import * as stop from "./stop.js";
 import { signIn } from "./proof.js";
-import { dialog, failure, kbd, toastBox, toastError } from "./widgets.js";
+import { dialog, failure, kbd, noteSkew, toastBox, toastError } from "./widgets.js";
 
 /**
  * A page. `render` runs in a scope that ends when another page is shown; a page with `update` gets new parameters of
@@ -47,6 +47,17 @@ function parse(hash) {
 let current = null;
 let turn = 0;
 
+/** @type {Promise<unknown> | null} */
+let styled = null;
+/** How the other pages look is loaded with the first of them: a question is there sooner. */
+const moreStyle = () => (styled ??= new Promise((done) => {
+  const link = document.createElement("link");
+  link.rel = "stylesheet";
+  link.href = "/app/pages.css";
+  link.onload = link.onerror = done;
+  document.head.appendChild(link);
+}));
+
 /** @param {ReturnType<typeof parse>} to */
 async function showPage(to) {
   const mine = ++turn;
@@ -58,7 +69,7 @@ async function showPage(to) {
   try {
     if (!known) throw Object.assign(new Error(`There is no page "${to.name}".`), { hint: "Choose one from the list, or press ? for the keys." });
     /** @type {{page: Page}} */
-    const { page } = await import(`./pages/${known[0]}.js`);
+    const [{ page }] = await Promise.all([import(`./pages/${known[0]}.js`), known[0] === HOME ? null : moreStyle()]);
     if (mine !== turn) return;
     current?.dispose();
     const { result, dispose } = root(() => page.render(to.params, to.query));
@@ -136,7 +147,7 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
   if (event.repeat && !"jk".includes(event.key)) return; // a key held down is one press
   if (typing) {
-    if (event.key === "Escape") target.blur();
+    if (event.key === "Escape") content.focus({ preventScroll: true });
     return;
   }
   const before = chord;
@@ -163,8 +174,12 @@ function pressed(key, before) {
     case "?":
       showKeys();
       return true;
-    case "j": case "k":
-      return walk(key === "j" ? 1 : -1);
+    case "j": case "k": {
+      // Once a question is answered there is a button for the next that waits, wherever in the list it is.
+      const next = key === "j" && content.querySelector('[data-key="j"]');
+      if (next) next.click();
+      return Boolean(next) || walk(key === "j" ? 1 : -1);
+    }
     case "u": {
       const at = parse(location.hash);
       if (at.params.length) location.hash = `#/${at.name}`;
@@ -238,7 +253,12 @@ const frame = h("div", { class: "frame" },
   toastBox());
 
 document.getElementById("app")?.replaceWith(frame);
+// What was focused may go (a banner, an answered question): the keyboard goes on from the page, not from nowhere.
+new MutationObserver(() => {
+  if (document.activeElement === document.body && !document.querySelector("dialog[open]")) content.focus({ preventScroll: true });
+}).observe(frame, { childList: true, subtree: true });
 stop.start();
+effect(() => noteSkew(session.value.aheadMs ?? 0));
 inbox.start(announce);
 startSession().then(startStream).catch(reportError);
 effect(() => { document.documentElement.dataset.leading = String(leading.value); });

@@ -7,7 +7,7 @@ import { assertion, passkeysUsable } from "./webauthn.js";
 /**
  * @typedef {{state: "starting" | "none" | "lost" | "open" | "unreachable", grade: "" | "paired" | "signed_in",
  *   sessionId?: string, until?: string, personSet?: boolean, passkeys?: number, origin?: string, daemon?: string,
- *   stopped?: boolean, version?: string, error?: ApiError}} Session
+ *   stopped?: boolean, version?: string, now?: string, aheadMs?: number, error?: ApiError}} Session
  */
 /** @type {import("./view.js").Signal<Session>} */
 export const session = signal(/** @type {Session} */ ({ state: "starting", grade: "" }));
@@ -70,7 +70,8 @@ export async function refresh() {
     return;
   }
   try {
-    session.value = { ...(await get("/v1/console/session")), state: "open" };
+    const found = await get("/v1/console/session");
+    session.value = { ...found, state: "open", aheadMs: Date.parse(found.now) - Date.now() };
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     // A 401 has set `lost` already.

@@ -7,6 +7,7 @@
 import { effect, signal } from "./view.js";
 import { ApiError, events, withQuery } from "./api.js";
 import { refresh, session } from "./session.js";
+import { skewMs } from "./widgets.js";
 
 /**
  * @typedef {{cursor: string | number, at: string, kind: string, event: string, id?: string, principal?: string,
@@ -57,7 +58,8 @@ function deliver(item) {
 channel.onmessage = ({ data }) => {
   if (data.item) deliver(data.item);
   if (data.state && !leading.peek()) state.value = data.state;
-  if (data.hello && leading.peek()) channel.postMessage({ state: state.peek() });
+  if (data.skew !== undefined) skewMs.value = data.skew;
+  if (data.hello && leading.peek()) channel.postMessage({ state: state.peek(), skew: skewMs.peek() });
 };
 
 /** @param {typeof state.value} next */
@@ -102,7 +104,9 @@ async function readForever(stop) {
   while (!stop.aborted) {
     const attempt = new AbortController();
     let watch = 0;
+    let heard = false;
     const alive = () => {
+      heard = true;
       clearTimeout(watch);
       watch = setTimeout(() => attempt.abort(), SILENCE_MS);
       if (state.peek() !== "live") announce("live");
@@ -122,15 +126,28 @@ async function readForever(stop) {
       clearTimeout(watch);
     }
     if (stop.aborted) return;
-    announce("reconnecting");
+    // One that was live and ends may be that of an old session (signing in ends it): nothing is said before the next
+    // one fails, too, and no banner comes and goes under the pointer.
+    if (!heard) announce("reconnecting");
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failed++, RETRY_MS.length - 1)]));
     // A daemon that was restarted does not know our session any more; this finds out.
     await refresh();
   }
 }
 
+/** Less than this may be the way of the answer; more is a clock that is wrong. */
+const SKEW_MS = 2_000;
+
+/** A stream begins with the daemon's time. @param {string} at */
+function compareClocks(at) {
+  const skew = Date.parse(at) - Date.now();
+  skewMs.value = Math.abs(skew) < SKEW_MS ? 0 : skew;
+  channel.postMessage({ skew: skewMs.peek() });
+}
+
 /** @param {Item} item */
 function publish(item) {
+  if (item.kind === "daemon" && item.event === "open") compareClocks(item.at);
   channel.postMessage({ item });
   deliver(item);
 }

@@ -102,6 +102,10 @@ setInterval(() => {
 
 /** The daemon's clock minus ours, so that a wrong clock of the browser's machine cannot shorten a countdown. */
 export const skewMs = signal(0);
+/** Less is the time that an answer takes. */
+const MIN_SKEW_MS = 3_000;
+/** @param {number} ms how far the daemon's clock is ahead of ours, as an answer of it says */
+export const noteSkew = (ms) => { skewMs.value = Math.abs(ms) < MIN_SKEW_MS ? 0 : ms; };
 
 /** @param {number} ms @returns {string} */
 export function duration(ms) {

@@ -58,10 +58,10 @@ export function approvalDetail(ids, tools) {
         list(all, (view) => view.approvalId, (view) => one(view.peek(), ids.length > 1 ? all.peek()[0] : null, skipped, stateOf)),
         show(complete, () => history(all.peek()[0]))),
         // Over the preview, not beside the buttons: when it goes, nothing moves.
-        show(() => complete.value && open.value.length && !seenAll.value, () => h("p", { class: "scroll-hint" }, "Scroll to the end to approve"))),
+        show(() => complete.value && open.value.length && !seenAll.value, () => h("p", { class: "scroll-hint" }, "Scroll through all of it to approve"))),
       show(openCount, () => answers({ ids, all, picked, complete, seenAll, tools, read }),
         () => h("div", { class: "answered", role: "status" }, () => outcome(ids, stateOf, over.value, all.value),
-          h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
+          h("button", { type: "button", "data-key": "j", "aria-keyshortcuts": "j", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
 }
 
 /** @param {any} view @param {number} count @param {Tools} tools @param {import("../view.js").Signal<string[]>} open */
@@ -120,8 +120,12 @@ function history(view) {
 /** "2051 5f6b ...": what a person can compare with the terminal. @param {string} digest */
 const groups = (digest) => digest.slice(0, 16).replaceAll(/(.{4})(?=.)/g, "$1 ");
 
+/** What a line or two more or less than a screen is: rounding, and a hint that covers the edge. */
+const SEAM_PX = 8;
+
 /**
- * Whether the end of a long preview has been in sight. A short one is seen at once.
+ * Whether every part of a long preview has been in sight, from its begin to its end: a jump to the end passes over
+ * what it hides, and counts for nothing. A short one is seen at once.
  * @param {import("../view.js").Signal<HTMLElement | null>} box @param {import("../view.js").Signal<boolean>} complete
  */
 function scrolledThrough(box, complete) {
@@ -129,10 +133,22 @@ function scrolledThrough(box, complete) {
   effect(() => {
     const element = box.value;
     if (!element || !complete.value || seen.peek()) return;
-    const watcher = new IntersectionObserver((found) => { if (found.some((item) => item.isIntersecting)) seen.value = true; }, { root: element, rootMargin: "8px" });
     const last = [...element.querySelectorAll(".end-of-preview")].at(-1);
-    if (last) watcher.observe(last);
-    onCleanup(() => watcher.disconnect());
+    let seenTo = 0;
+    const look = () => {
+      const { scrollTop, clientHeight } = element;
+      if (!last || !clientHeight || scrollTop > seenTo + SEAM_PX) return;
+      seenTo = Math.max(seenTo, scrollTop + clientHeight);
+      const end = last.getBoundingClientRect().top - element.getBoundingClientRect().top + scrollTop;
+      if (end <= seenTo + SEAM_PX) seen.value = true;
+    };
+    const watcher = new ResizeObserver(look);
+    watcher.observe(element);
+    element.addEventListener("scroll", look, { passive: true });
+    onCleanup(() => {
+      watcher.disconnect();
+      element.removeEventListener("scroll", look);
+    });
   });
   return seen;
 }
@@ -161,7 +177,7 @@ function answers({ ids, all, picked, complete, seenAll, tools, read }) {
   const busy = signal("");
   const error = signal(/** @type {any} */ (null));
   const offers = single ? view.offers ?? [] : [];
-  const shut = computed(() => (!complete.value ? "Loading…" : !seenAll.value ? "Scroll to the end of the preview first" : picked.value.length ? "" : "Nothing is ticked"));
+  const shut = computed(() => (!complete.value ? "Loading…" : !seenAll.value ? "Scroll through the whole preview first" : picked.value.length ? "" : "Nothing is ticked"));
 
   const run = async (/** @type {string} */ name, /** @type {() => Promise<void>} */ work) => {
     if (!tools.deaf.hears() || busy.peek()) return;
@@ -223,7 +239,7 @@ function answers({ ids, all, picked, complete, seenAll, tools, read }) {
         h("input", { type: "number", min: 1, max: MAX_MINUTES, "aria-label": "minutes", value: String(choice.peek().minutes), oninput: (/** @type {any} */ event) => {
           const minutes = Math.min(MAX_MINUTES, Math.max(1, Math.round(Number(event.target.value)) || 10));
           choice.value = { scope: "rule", offer: offer.number, minutes };
-        } }), " min: ", h("span", { class: "rule-text" }, visibleText(offer.text))))) : null,
+        } }), " min: ", h("span", { class: "rule-text", title: offer.text }, visibleText(offer.words ?? offer.text))))) : null,
     show(words, () => h("label", { class: "words" }, h("span", null, "Why not? The agent reads this as your word."), h("textarea", {
       rows: 2, maxlength: MAX_REASON_CHARS, value: drafts.get(view.approvalId) ?? "", oninput: (/** @type {any} */ event) => drafts.set(view.approvalId, event.target.value),
       ref: (/** @type {HTMLElement} */ element) => queueMicrotask(() => element.focus()),

@@ -43,7 +43,8 @@ export const page = {
     const read = (/** @type {[string, string][]} */ series) => () => {
       const got = /** @type {any} */ (history.value.value);
       if (!got) return null;
-      return { stepMs: got.stepMs, endAt: got.endAt, lines: series.map(([name]) => got.series[name] ?? []) };
+      const from = begin(got.series);
+      return { stepMs: got.stepMs, endAt: got.endAt, lines: series.map(([name]) => (got.series[name] ?? []).slice(from)) };
     };
     const button = (/** @type {"10m" | "24h"} */ name, /** @type {string} */ words) =>
       h("button", { type: "button", class: "chip", "aria-pressed": () => String(range.value === name), onclick: choose(name) }, words);
@@ -57,6 +58,16 @@ export const page = {
       spaces());
   },
 };
+
+/** A daemon that is young has figures of a minute: a line in the last corner of ten would show nobody anything. */
+const LEAST_POINTS = 60;
+
+/** Where the figures begin. @param {Record<string, (number | null)[]>} series */
+function begin(series) {
+  const lines = Object.values(series);
+  const first = Math.min(...lines.map((line) => line.findIndex((value) => value !== null)).filter((index) => index >= 0), Infinity);
+  return Math.max(0, Math.min(first, (lines[0]?.length ?? 0) - LEAST_POINTS));
+}
 
 /** @param {any} status */
 function overview(status) {

@@ -54,11 +54,14 @@ function searchPage(query) {
         : empty("The ledger is empty.", "bridge-send Jerry 'Are you there?'")))));
 }
 
+/** @param {string} word */
+const outcome = (word) => (word === "approval_required" ? badge("asked", "warn", word) : badge(word.replaceAll("_", " "), toneOf(word), word));
+
 /** @param {any} record */
 const recordRow = (record) => h("li", null,
   h("a", { class: "record", "data-row": "", href: address(`ledger/${record.seq}`) },
     h("span", { class: "muted number" }, `#${record.seq}`),
-    badge(record.outcome, toneOf(record.outcome)),
+    outcome(record.outcome),
     h("strong", null, visibleText(who(record.principal))),
     h("code", null, visibleText(record.method)),
     h("span", { class: "subject" }, record.subject && visibleText(record.subject), record.rule && h("span", { class: "muted" }, " by ", visibleText(record.rule))),
@@ -87,7 +90,7 @@ const recordDetail = (record) => h("div", { class: "stack" },
     ["When", [time(record.at), ` (${record.at})`]],
     ["Who", visibleText(record.principal)],
     ["Method", h("code", null, visibleText(record.method))],
-    ["Outcome", badge(record.outcome, toneOf(record.outcome))],
+    ["Outcome", outcome(record.outcome)],
     ["Subject", record.subject && h("a", { href: address(`ledger/${record.subject}`) }, visibleText(record.subject))],
     ["Rule", record.rule && visibleText(record.rule)],
     ["Proof", record.details?.proof && [badge("proved", "ok", "The person showed a key or the passphrase for exactly this call"), " ", visibleText(String(record.details.proof))]],

@@ -46,7 +46,8 @@ export const page = {
   /** @param {string[]} _params @param {URLSearchParams} query */
   render(_params, query) {
     listen();
-    const agents = resource(() => get("/agents"));
+    // A space has an inbox, too, but is nobody who does something.
+    const agents = resource(async () => (await get("/agents")).filter((/** @type {any} */ agent) => agent.type !== "space"));
     const processes = resource(() => get("/v1/processes"));
     const sessions = resource(() => get("/v1/console/sessions"));
     const doing = resource(whatTheyDo);
@@ -95,12 +96,11 @@ function agentsTable(agents, doing) {
   const now = (agent) => doing.value?.get(agent.agentId);
   const columns = [
     { title: "Agent", cell: (agent) => visibleText(shortId(agent.agentId)) },
-    { title: "State", cell: (agent) => badge(agent.status, toneOf(agent.status)) },
-    { title: "Kind", class: "muted", cell: (agent) => [visibleText(agent.type), agent.groups?.length > 0 && [" in ", visibleText(agent.groups.join(", "))]] },
-    { title: "Doing now", class: "wide", cell: (agent) => (now(agent) ? h("a", { href: now(agent).href }, visibleText(now(agent).text)) : h("span", { class: "muted" }, "nothing known")) },
+    { title: "State", cell: (agent) => [badge(agent.status, toneOf(agent.status)), h("span", { class: "muted kind" }, visibleText(agent.type), agent.groups?.length > 0 && [" in ", visibleText(agent.groups.join(", "))])] },
+    { title: "Doing now", class: "doing", cell: (agent) => (now(agent) ? h("a", { href: now(agent).href, title: now(agent).text }, visibleText(now(agent).text)) : h("span", { class: "muted" }, "nothing known")) },
     { title: "Unread", class: "number", cell: (agent) => agent.unread ?? 0 },
     { title: "Seen", cell: (agent) => time(agent.lastHeartbeat) },
-    { title: "Write", cell: (agent) => h("a", { href: address("tickets/~new", { to: agent.agentId }), "aria-label": `Write to ${agent.agentId}` }, "write") },
+    { title: "", cell: (agent) => h("a", { href: address("tickets/~new", { to: agent.agentId }), "aria-label": `Write to ${agent.agentId}` }, "write") },
   ];
   return show(() => agents.value?.length,
     () => table(columns, agents, (agent) => agent.agentId, { caption: "Table of agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
@@ -112,7 +112,7 @@ function agentsTable(agents, doing) {
 /** @param {any} processes */
 function commandCards(processes) {
   return show(() => processes.value.value?.length,
-    () => h("ul", { class: "cards" }, list(() => processes.value.value ?? [], (item) => item.processId, (item) => commandCard(item, processes.reload))),
+    () => h("ul", { class: "cards" }, list(() => (processes.value.value ?? []).toSorted((a, b) => Number(b.running) - Number(a.running)), (item) => item.processId, (item) => commandCard(item, processes.reload))),
     () => empty("No command runs.", "bascule exec --background make test"));
 }
 
@@ -128,10 +128,10 @@ function commandCard(item, reload) {
     const { running, endedBy, exitCode } = item.value;
     return running ? "running" : endedBy && endedBy !== "exit" ? endedBy : `exit ${exitCode ?? "?"}`;
   };
-  return h("li", { class: "card" },
+  return h("li", { class: "card command-card" },
     h("code", { class: "command-line" }, visibleText(command)),
     h("p", { class: "muted" },
-      () => badge(state(), toneOf(state())), " ", visibleText(who(startedBy)), " ", time(startedAt),
+      () => badge(state(), state().startsWith("exit") ? (state() === "exit 0" ? "ok" : "bad") : toneOf(state())), " ", visibleText(who(startedBy)), " ", time(startedAt),
       runId && [" · ", h("a", { href: address(`runs/${runId}`) }, "its run")]),
     h("div", { class: "actions" },
       actionButton(() => (log.value ? "Read again" : "Output"), look),
@@ -201,12 +201,12 @@ const PAGES = /** @type {Record<string, string>} */ ({ ticket: "tickets", approv
 /** @param {any} event */
 function eventRow({ at, kind, event, id, principal, agentId, from, status, text }) {
   const actor = from ?? principal ?? agentId;
+  const about = text || (id && id !== actor && id !== agentId ? shortId(id) : "");
   return h("li", { class: "event" },
     time(at), badge(kind),
     h("span", null,
       actor && [h("strong", null, visibleText(who(actor))), " "], visibleText(event),
       agentId && actor !== agentId && [" \u2192 ", h("strong", null, visibleText(agentId))],
-      status && [" ", badge(status, toneOf(status))],
-      text && [" ", visibleText(text)],
-      id && id !== actor && id !== agentId && [" ", PAGES[kind] ? h("a", { href: address(`${PAGES[kind]}/${id}`) }, visibleText(shortId(id))) : h("span", { class: "muted" }, visibleText(shortId(id)))]));
+      status && [" ", badge(status.replaceAll("_", " "), toneOf(status))],
+      about && [" ", PAGES[kind] && id ? h("a", { href: address(`${PAGES[kind]}/${id}`), title: id }, visibleText(about)) : visibleText(about)]));
 }

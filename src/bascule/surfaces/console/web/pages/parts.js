@@ -81,7 +81,7 @@ export function actionButton(label, work, { tone, key, disabled } = {}) {
 /** @param {[string, any][]} rows what is null, undefined, false or "" is left out */
 export function facts(rows) {
   const kept = rows.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
-  return h("dl", { class: kept.length > 5 ? "facts wide" : "facts" }, kept.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+  return h("dl", { class: kept.length > 4 ? "facts wide" : "facts" }, kept.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
 /** A payload as its author wrote it: words as words, everything else as JSON. @param {any} value @param {string} label */

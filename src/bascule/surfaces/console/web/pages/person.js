@@ -1,6 +1,6 @@
 // @ts-check
 /** The person: signing in, pairing this browser, passkeys, sessions, and how the console calls for you. */
-import { effect, h, onCleanup, show, signal } from "../view.js";
+import { computed, effect, h, onCleanup, show, signal, untrack } from "../view.js";
 import { get, post } from "../api.js";
 import { offersKey, pair, refresh, session, signInByKey, signInByPassphrase, signInChallenge, signOut } from "../session.js";
 import { act, ceremony, send } from "../proof.js";
@@ -78,6 +78,8 @@ function pairing(offered) {
 // With a session -----------------------------------------------------------------------------------------------------
 
 function account() {
+  // By the number of keys: with the first one a touch is offered, and what was typed stays while nothing changes.
+  const ways = computed(() => (session.value.grade === "paired" ? session.value.passkeys ?? 0 : -1));
   return h("div", { class: "stack" },
     h("section", { class: "panel" },
       h("div", { class: "panel-head" }, h("h2", null, "This browser"),
@@ -85,7 +87,7 @@ function account() {
         h("span", { class: "grow" }), h("button", { type: "button", onclick: () => signOut().catch(toastError) }, "Sign out")),
       h("p", null, () => (session.value.grade === "signed_in" ? "It acts as you: it may look, deny and stop. Each approval asks for your key or passphrase." : "It may look. To answer questions, sign in:"),
         " ", () => (session.value.until ? ["Until ", time(session.value.until), "."] : null)),
-      show(() => session.value.grade === "paired", () => h("div", { class: "sign-in-here" }, signInWays(() => toast("Signed in.", "ok")))),
+      () => (ways.value < 0 ? null : untrack(() => h("div", { class: "sign-in-here" }, signInWays(() => toast("Signed in.", "ok"))))),
       h("dl", { class: "facts" }, h("dt", null, "Daemon"), h("dd", null, () => visibleText(`${session.value.version ?? ""} ${session.value.daemon ?? ""}`)),
         h("dt", null, "Address"), h("dd", null, () => session.value.origin ?? location.origin))),
     passkeys(), sessions(), calling());

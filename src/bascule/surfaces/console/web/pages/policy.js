@@ -28,7 +28,7 @@ export const page = {
 /** @param {any} policy a signal */
 function rules(policy) {
   const wanted = signal("");
-  const found = () => (policy.value.rules ?? []).filter((rule) => !wanted.value || JSON.stringify(rule).toLowerCase().includes(wanted.value));
+  const found = () => (policy.value.rules ?? []).filter((rule) => !rule.timed).filter((rule) => !wanted.value || JSON.stringify(rule).toLowerCase().includes(wanted.value));
   return h("section", { class: "panel", "aria-label": "Rules" },
     heading(() => `Rules in force: ${policy.value.name}`,
       h("label", null, h("span", { class: "sr-only" }, "Search the rules"), h("input", { type: "search", placeholder: "Search the rules", oninput: (event) => { wanted.value = event.target.value.trim().toLowerCase(); } }))),
@@ -36,7 +36,6 @@ function rules(policy) {
     show(() => found().length,
       () => h("ul", { class: "rules" }, list(found, (rule) => rule.name, (rule) => h("li", null,
         () => badge(rule.value.decision, toneOf(rule.value.decision)), " ", h("strong", null, visibleText(rule.peek().name)),
-        () => rule.value.timed && [" ", badge("timed", "info")],
         h("p", null, () => visibleText(rule.value.text ?? "")),
         h("p", { class: "muted" }, () => visibleText(rule.value.reason ?? ""))))),
       () => h("p", { class: "muted" }, "No rule speaks of this.")),
@@ -44,11 +43,15 @@ function rules(policy) {
       h("p", { class: "muted" }, "Digest ", h("code", { class: "hash" }, () => policy.value.digest))));
 }
 
-/** @param {any} policy a signal */
-const timedRules = (policy) => h("section", { class: "panel" }, h("h2", null, "For now"),
-  h("ul", { class: "rules" }, list(() => policy.value.timed ?? [], (rule) => rule.ruleId, (rule) => h("li", null,
-    badge("allow", "ok"), " ", visibleText(rule.peek().text), " for another ", countdown(rule.peek().expiresAt), " ",
-    h("a", { href: address(`approvals/${rule.peek().approvalId}`) }, "the answer that made it")))));
+/** Timed rules stand among the others, too, there in words; here is until when, and by which answer. @param {any} policy a signal */
+function timedRules(policy) {
+  const inWords = (/** @type {any} */ timed) => policy.value.rules?.find((rule) => rule.name === timed.ruleId);
+  return h("section", { class: "panel", "aria-label": "For now" }, h("h2", null, "For now"),
+    h("ul", { class: "rules" }, list(() => policy.value.timed ?? [], (timed) => timed.ruleId, (timed) => h("li", null,
+      badge("allow", "ok"), " ", h("strong", null, visibleText(inWords(timed.peek())?.reason ?? "")), " for another ", countdown(timed.peek().expiresAt),
+      h("p", { title: timed.peek().text }, visibleText(inWords(timed.peek())?.text ?? timed.peek().text)),
+      h("p", { class: "muted" }, h("a", { href: address(`approvals/${timed.peek().approvalId}`) }, "The answer that made it"))))));
+}
 
 // Try a call ------------------------------------------------------------------------------------------------------
 

@@ -61,16 +61,16 @@ export function questionDetail(id, tools) {
           h("p", { class: "muted" }, "Asked ", time(view.createdAt), " · ", h("a", { href: `#/tickets/${encodeURIComponent(id)}` }, id)))),
         show(() => state.value === "pending", () => h("div", { class: () => `answers ${tools.deaf.now.value ? "deaf" : ""}` },
           choices.length ? h("div", { class: "choices" }, choices.map((item) => h("button", { type: "button", onclick: () => answer(item) }, visibleText(item)))) : null,
-          h("label", { class: "words" }, h("span", null, choices.length ? "Or in your words" : "Your answer"), h("textarea", {
+          h("label", { class: "words", "data-key": "r" }, h("span", null, choices.length ? "Or in your words" : "Your answer", " ", kbd("r")), h("textarea", {
+            "aria-keyshortcuts": "r",
             rows: 3, value: drafts.get(id) ?? "", ref: (/** @type {any} */ element) => { box = element; }, oninput: () => drafts.set(id, box.value),
             onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) answer(box.value); },
           })),
           h("div", { class: "actions" },
             h("button", { class: "primary", type: "button", disabled: () => busy.value, onclick: () => answer(box.value) }, () => (busy.value ? "Waiting for you…" : "Send the answer")),
-            h("button", { type: "button", "data-key": "r", "aria-keyshortcuts": "r", onclick: () => box.focus() }, kbd("r"), "Write"),
             h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now"))),
         () => h("div", { class: "answered", role: "status" }, () => badge(...(STATES[state.value] ?? [state.value, "plain"])), " ",
           () => (ticket.value?.response !== undefined ? h("span", null, "“", visibleText(ticket.value.response), "”") : null),
-          h("button", { type: "button", onclick: () => tools.goNext() }, kbd("j"), "Next question"))));
+          h("button", { type: "button", "data-key": "j", "aria-keyshortcuts": "j", onclick: () => tools.goNext() }, kbd("j"), "Next question"))));
     }));
 }

@@ -26,6 +26,8 @@ const say = (/** @type {string} */ status) => badge(status.replace("_", " "), to
 function runList(query) {
   const filters = { status: query.get("status") ?? "", principal: query.get("principal") ?? "" };
   const runs = heldList((before) => get("/v1/runs", { ...filters, before, limit: PAGE }), (run) => run.runId, PAGE);
+  const spaces = resource(() => get("/v1/spaces").catch(() => [])); // their ids will do
+  const spaceName = (/** @type {string} */ id) => spaces.value.value?.find((space) => space.spaceId === id)?.name ?? shortId(id);
   const again = settled(runs.source.reload);
   onEvents(["run"], runs.update);
   /** @param {"status" | "principal"} name */
@@ -38,9 +40,8 @@ function runList(query) {
     { title: "Run", cell: (run) => h("code", null, shortId(run.runId)) },
     { title: "State", cell: (run) => [say(run.status), ...marks(run)] },
     { title: "By", cell: (run) => visibleText(who(run.startedBy)) },
-    { title: "Space", class: "extra", cell: (run) => visibleText(shortId(run.spaceId)) },
+    { title: "Space", class: "extra", cell: (run) => visibleText(spaceName(run.spaceId)) },
     { title: "Operations", class: "number extra", cell: (run) => run.operations },
-    { title: "Files", class: "number extra", cell: (run) => run.filesChanged ?? "\u2013" },
     { title: "Started", cell: (run) => time(run.startedAt) },
     { title: "Took", class: "extra", cell: (run) => (run.endedAt ? took(Date.parse(run.endedAt) - Date.parse(run.startedAt)) : "\u2013") },
   ];

@@ -142,7 +142,7 @@ function timeline(ticket, reload) {
       delivery && step(DELIVERY[delivery.state] ?? delivery.state, ticket.targetAgent, delivery.at, delivery.state === "acknowledged" ? "ok" : "plain",
         delivery.by?.length > 0 && h("p", { class: "muted" }, "Bell: ", visibleText(delivery.by.join(", ")))),
       replies.map((reply) => step("Reply from", reply.from, reply.at, "ok", [
-        h("p", { class: "muted" }, `after ${duration(Date.parse(reply.at) - Date.parse(ticket.createdAt))}`, reply.late && ", late"),
+        (reply.late || Date.parse(reply.at) - Date.parse(ticket.createdAt) >= 1_000) && h("p", { class: "muted" }, `after ${duration(Date.parse(reply.at) - Date.parse(ticket.createdAt))}`, reply.late && ", late"),
         payload(reply.payload, "Reply"), metadata(reply.metadata)])),
       !replies.length && ticket.status === "responded" && step("Reply from", ticket.targetAgent, ticket.settledAt, "ok", payload(ticket.response, "Reply")),
       ticket.status === "timeout" && step("No reply in time", "", ticket.settledAt, "bad", h("p", { class: "muted" }, "A late reply would still be stored.")),

@@ -1,0 +1,230 @@
+"""Bad days of somebody at the console: the daemon goes and comes, clocks are wrong, disks are full, crowds arrive."""
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections import deque
+
+import pytest
+from browsing import Console, opened
+from living import eventually, short_dir
+from playwright.sync_api import expect
+from scenes import NO_WAIT, Scene
+
+LONG = bool(os.environ.get("BASCULE_LONG"))
+# A browser opens six connections to one server.
+TABS = 10
+CLICKS = 1_000 if LONG else 100
+ARRIVALS_PER_SECOND = 20
+MOST_WAITING = 200
+MANY = 1_000 if LONG else 300
+# So many questions of one agent may wait.
+PER_AGENT = 32
+# A person is asked to read half a mebibyte at most; a message may be larger.
+MOST_ASKED = 480_000
+MOST_SENT = 1_030_000
+HOURS_2 = 2 * 3_600 * 1_000
+# The disk is full while this file is there.
+FULL = """
+import os, sqlite3
+from bascule.stores.sqlite import SqliteStore
+put = SqliteStore._put_rows
+def full(self, batch):
+    if os.path.exists({path!r}):
+        raise sqlite3.OperationalError("database or disk is full")
+    put(self, batch)
+SqliteStore._put_rows = full
+"""
+
+
+# -- the daemon goes and comes ----------------------------------------------------------------------------------
+
+
+def test_the_page_waits_for_a_daemon_that_is_restarted_and_keeps_what_was_typed(browser):
+    with short_dir() as folder, contextlib.ExitStack() as ends:
+        scene = Scene(folder, **NO_WAIT)
+        ends.callback(lambda: scene.daemon.__exit__())
+        scene.people()
+        with scene.browser(browser) as (context, faults):
+            faults.name(r"ERR_", r"answered 401", r"status of 401")
+            console = scene.signed_in(context)
+            scene.asks("before")
+            console.choose("before").press("Deny with words")
+            words = console.page.get_by_label("Why not?")
+            words.fill("half a sentence")
+            scene.daemon.stop()
+            expect(console.page.get_by_text("The daemon does not answer.")).to_be_visible()
+            expect(words).to_have_value("half a sentence")
+            scene.start_again()
+            expect(console.page.get_by_text("This session has ended")).to_be_visible()
+            expect(words).to_have_value("half a sentence")
+            # In place: by the dialog, on the same page.
+            console.page.get_by_role("button", name="Sign in again").click()
+            console.is_signed_in().is_live()
+            expect(words).to_have_value("half a sentence")
+            console.ready().press("Send these words")
+            console.outcome("half a sentence")
+
+
+# -- tabs ---------------------------------------------------------------------------------------------------------
+
+
+def test_ten_tabs_share_one_stream_and_all_of_them_load(scene, browser):
+    scene.clear()
+    with scene.browser(browser) as (context, faults):
+        faults.name("ERR_INCOMPLETE_CHUNKED_ENCODING.*/v1/events/all")
+        first = scene.signed_in(context)
+        tabs = [first, *(Console(context, scene.origin).go() for _ in range(TABS - 1))]
+        for tab in tabs:
+            tab.is_signed_in().is_live()
+        asked = [url for url in faults.requests if "/v1/events/all" in url]
+        leaders = [tab.page.evaluate("document.documentElement.dataset.leading") for tab in tabs]
+        assert leaders.count("true") == 1
+        assert len(asked) == 1
+        # Whoever leads, all hear of it; and when the leader is closed, the next one takes over.
+        scene.asks("for all tabs")
+        for tab in tabs:
+            expect(tab.page).to_have_title("(1) Approvals · Bascule")
+        first.page.close()
+        scene.asks("for the others")
+        for tab in tabs[1:]:
+            expect(tab.page).to_have_title("(2) Approvals · Bascule")
+
+
+# -- much -----------------------------------------------------------------------------------------------------------
+
+
+def test_many_questions_are_listed_and_the_last_can_be_answered(scene, browser):
+    scene.clear()
+    crowd = scene.crowd(MANY // PER_AGENT + 1)
+    for number in range(MANY):
+        # No two of one agent are alike: each has its own row.
+        name = "abcdefghijklmnop"[number % 16] + "abcdefghijklmnop"[number // 16 % 16]
+        scene.asks(f"{name} tree", crowd[number // PER_AGENT])
+    with scene.browser(browser) as (context, _):
+        console = scene.signed_in(context)
+        expect(console.page).to_have_title(f"({MANY}) Approvals · Bascule")
+        expect(console.rows).to_have_count(MANY)
+        console.rows.last.click()
+        console.ready().press("Deny")
+        console.outcome("denied")
+        expect(console.page).to_have_title(f"({MANY - 1}) Approvals · Bascule")
+
+
+def lines(size: int) -> str:
+    line = "all work and no play makes a dull tree " * 3
+    return "\n".join(f"{number:6} {line}" for number in range(size // (len(line) + 8)))
+
+
+def test_a_message_of_a_mebibyte_is_shown(scene, person):
+    ticket = scene.local().register("Long").send("Jerry", lines(MOST_SENT))
+    person.go(f"tickets/{ticket}")
+    expect(person.page.locator("main")).to_contain_text("all work and no play")
+
+
+def test_a_question_of_half_a_mebibyte_is_shown_and_must_be_scrolled_through(scene, person):
+    approval = scene.asks("big\n" + lines(MOST_ASKED))
+    person.row("big").click()
+    approve = person.page.locator(".answers .primary")
+    expect(approve).to_have_attribute("title", "Scroll to the end of the preview first")
+    person.ready()
+    # It looks disabled; somebody presses it all the same.
+    approve.click(force=True)
+    expect(person.page.get_by_role("alert")).to_contain_text("Scroll to the end of the preview first")
+    expect(person.page.get_by_role("dialog")).to_have_count(0)
+    person.page.locator(".end-of-preview").last.scroll_into_view_if_needed()
+    expect(approve).not_to_have_attribute("aria-disabled", "true")
+    person.ready()
+    approve.click()
+    person.outcome("approved")
+    assert scene.state(approval) == "approved"
+
+
+# -- clocks and disks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead_ms", [HOURS_2, -HOURS_2])
+def test_a_wrong_clock_of_the_browser_neither_ends_a_question_nor_keeps_one(scene, browser, ahead_ms):
+    scene.clear()
+    approval = scene.asks(f"clock {ahead_ms}")
+    with scene.browser(browser) as (context, _):
+        context.add_init_script(f"const now = Date.now; Date.now = () => now() + {ahead_ms};")
+        console = scene.signed_in(context)
+        console.choose("clock")
+        expect(console.page.locator(".question-head .countdown")).to_have_text(re.compile(r"^1?\d:\d\d$"))
+        console.approve()
+        console.outcome("approved")
+    assert scene.state(approval) == "approved"
+
+
+def test_a_full_disk_is_said_and_the_question_stays(browser):
+    with short_dir() as folder:
+        path = f"{folder}/full"
+        scene = Scene(folder, bug=FULL.format(path=path), **NO_WAIT)
+        with scene.daemon, opened(browser) as (context, faults):
+            faults.name(r"507", r"50[03]")
+            scene.people()
+            approval = scene.asks("full")
+            console = scene.signed_in(context)
+            console.choose("full")
+            with open(path, "w", encoding="utf-8"):
+                pass
+            console.press("Deny")
+            expect(console.page.get_by_role("alert")).to_contain_text("nothing was stored")
+            assert scene.state(approval) == "pending"
+            os.remove(path)
+            console.ready().press("Deny")
+            console.outcome("denied")
+            assert scene.state(approval) == "denied"
+
+
+# -- nothing moves ----------------------------------------------------------------------------------------------------
+
+
+def test_a_click_hits_what_it_aimed_at_while_questions_pour_in(scene, browser):
+    """Where the eye saw a row, the finger finds it: the place is read first, and the click comes to the same place."""
+    scene.clear()
+    for number in range(8):
+        scene.asks(f"target {'abcdefgh'[number]} there")
+    over = threading.Event()
+    arrived = 0
+    crowd = scene.crowd(MOST_WAITING // PER_AGENT + 1)
+
+    def pour() -> None:
+        """New ones come, and the oldest of them are answered elsewhere."""
+        nonlocal arrived
+        waiting: deque[str] = deque()
+        with scene.person() as link:
+            while not over.wait(1 / ARRIVALS_PER_SECOND):
+                path = f"flood {arrived} {'xyz'[arrived % 3] * (arrived % 11)}"
+                waiting.append(scene.asks(path, crowd[arrived % len(crowd)]))
+                arrived += 1
+                if len(waiting) > MOST_WAITING:
+                    link.call("approvals.decide", {"approvalId": waiting.popleft(), "decision": "denied"})
+
+    with scene.browser(browser) as (context, _):
+        console = scene.signed_in(context)
+        expect(console.rows).to_have_count(8)
+        pouring = threading.Thread(target=pour, daemon=True)
+        pouring.start()
+        try:
+            began = time.monotonic()
+            missed = []
+            for number in range(CLICKS):
+                row = console.rows.nth(number % 8)
+                aimed, box = row.get_attribute("href"), row.bounding_box()
+                assert box
+                console.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+                hit = console.page.evaluate("location.hash")
+                if hit != aimed:
+                    missed.append((number, aimed, hit))
+            eventually(lambda: arrived > ARRIVALS_PER_SECOND, "the flood")
+            assert missed == [], (arrived, time.monotonic() - began)
+        finally:
+            over.set()
+            pouring.join()
+        # They wait where they push nothing away.
+        expect(console.page.locator(".newcomers")).to_contain_text("new")
+        expect(console.rows).to_have_count(8)
