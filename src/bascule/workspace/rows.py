@@ -76,6 +76,11 @@ def _by_its_approval(_params: ResumeParams) -> Grade:
     )
 
 
+def _proof_of_undo(params: UndoParams) -> Grade:
+    """Signed in for a dry run, else fresh."""
+    return Grade.SIGNED_IN if params.dry_run else Grade.FRESH
+
+
 SPACES_OPEN = Changes[SpaceOpenParams, SpaceView](
     "spaces.open",
     "Make a directory a space, or find the space it is.",
@@ -158,8 +163,7 @@ RUNS_UNDO = Acts[UndoParams, UndoResult](
     Http("POST", f"{_RUN_ALONE}/undo"),
     effect=Effect.WRITE,
     who=starter("run_id"),
-    # Looking at what would change changes nothing.
-    proof=lambda params: Grade.SIGNED_IN if params.dry_run else Grade.FRESH,
+    proof=_proof_of_undo,
 )
 RUNS_COMMIT = Acts[RunIdParams, DiffResult](
     "runs.commit",
