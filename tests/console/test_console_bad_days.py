@@ -181,7 +181,7 @@ def test_a_wrong_clock_of_the_browser_neither_ends_a_question_nor_keeps_one(scen
     assert scene.state(approval) == "approved"
 
 
-def test_a_full_disk_is_said_and_the_question_stays(browser):
+def test_a_full_disk_is_named_and_the_question_stays(browser):
     with short_dir() as folder:
         path = f"{folder}/full"
         scene = Scene(folder, bug=FULL.format(path=path), **NO_WAIT)
