@@ -80,9 +80,15 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 # Files that take tens of seconds, the longest first: begun last, they would run on when all else is done.
 _LONG_FILES = (
+    "test_console_axe.py",
     "test_load_soak.py",
+    "test_console_bad_days.py",
     "test_failpoints.py",
     "test_browser.py",
+    "test_console_browser_attacks.py",
+    "test_console_hostile_text.py",
+    "test_console_story.py",
+    "test_console_keys.py",
     "test_stopping.py",
     "test_toolkits.py",
     "test_daemon_desktop.py",

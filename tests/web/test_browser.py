@@ -92,6 +92,10 @@ NAMES = {
     "gameId": "burrow",
     "tool": "burrow/look",
     "path": "a.txt",
+    "approvalId": "apr_1",
+    "executionId": "exe_1",
+    "what": "Jerry",
+    "passkeyId": "pky_1",
 }
 QUERIES = {"inbox.take": "?waitMs=0", "inbox.watch": "?waitMs=0", "replies.wait": "?waitMs=0"}
 

@@ -39,6 +39,9 @@ NAMES = {
     "gameId": "burrow",
     "tool": "burrow/look",
     "path": "src/a.txt",
+    "approvalId": "apr_1",
+    "executionId": "exe_1",
+    "what": "Jerry",
     "passkeyId": "pky_1",
 }
 
