@@ -1,4 +1,4 @@
-"""Four requests followed through a real daemon. `python tests/walks.py` prints the files that each passes, in order.
+"""Six requests followed through a real daemon. `python tests/walks.py` prints the files that each passes, in order.
 
 The recording begins when the daemon has read nothing of the request yet, on a connection that is open already, and ends
 when the client has the whole answer. Each request is made once before, so that nothing is loaded on the way.
@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE / folder) for folder in ("daemon", "desktop_host")]
+sys.path[:0] = [str(HERE / folder) for folder in ("daemon", "desktop_host", "console")]
 
 from desktop_rig import Desktop  # noqa: E402 - found by the path above
 from lacking_desktop import missing_here  # noqa: E402 - found by the path above
 from living import Living, short_dir  # noqa: E402 - found by the path above
+from pages import Page, signed  # noqa: E402 - found by the path above
 from wires import Answer, Caller, LinkWire, Wire  # noqa: E402 - found by the path above
 
 from patience import PATIENCE  # noqa: E402 - after the path, like its neighbours
+from soft_key import SoftKey  # noqa: E402 - after the path, like its neighbours
 from walk_tracer import Control, Hop, program  # noqa: E402 - after the path, like its neighbours
 
 CHECKOUT = str(Path(__file__).resolve().parent.parent)
@@ -51,6 +53,8 @@ mod.serve()
 class Walk(NamedTuple):
     name: str
     hops: list[Hop]
+    # The section about the way to the gate.
+    door: str = "door"
 
     @property
     def files(self) -> list[str]:
@@ -90,6 +94,7 @@ class Rig:
             bug=places + program(CHECKOUT, control),
             constants={"bascule.kernel.identity.passphrase.SCRYPT_LOG_N": 4},
             desktop_root=str(folder),
+            console_port=0,
             # Nobody here waits as long as a real client does.
             approval_hold_ms=100,
         )
@@ -107,19 +112,32 @@ class Rig:
     def ask(self, path: str, body: Any, caller: Caller | None = None) -> Answer:
         return self._ask(caller or self.agent, path, body)[0]
 
-    def walk(self, name: str, path: str, body: Any, caller: Caller | None = None) -> Walk:
-        answer, at = self._ask(caller or self.agent, path, body, self.control.begin)
+    def walk(
+        self, name: str, path: str, body: Any, caller: "Caller | Page | None" = None, *, proof: str | None = None
+    ) -> Walk:
+        answer, at = self._ask(caller or self.agent, path, body, self.control.begin, proof=proof)
         hops = self.control.end(at)
         assert answer.status == 200, answer
-        return Walk(name, hops)
+        return Walk(name, hops, "console" if isinstance(caller, Page) else "door")
 
     def _ask(
-        self, caller: Caller, path: str, body: Any, before: Callable[[], None] = lambda: None
+        self,
+        caller: "Caller | Page",
+        path: str,
+        body: Any,
+        before: Callable[[], None] = lambda: None,
+        *,
+        proof: str | None = None,
     ) -> tuple[Answer, int]:
-        headers = [*caller.headers, ("Content-Type", "application/json")]
-        with Wire(self.daemon.tcp, PATIENCE) as wire:
+        if isinstance(caller, Page):
+            address, first, looking = ("127.0.0.1", caller.port), "/v1/console/session", caller.headers("GET")
+            headers = [*caller.headers("POST"), *([("Bascule-Proof", proof)] if proof is not None else [])]
+        else:
+            address, first, looking = self.daemon.tcp, "/healthz", caller.headers
+            headers = [*caller.headers, ("Content-Type", "application/json")]
+        with Wire(address, PATIENCE) as wire:
             # Answered: the connection is made, and nothing of it is left to do.
-            assert wire.ask("GET", "/healthz", caller.headers).status == 200
+            assert wire.ask("GET", first, looking).status == 200
             before()
             answer = wire.ask("POST", path, headers, json.dumps(body).encode())
             return answer, time.monotonic_ns()
@@ -171,6 +189,44 @@ def game(rig: Rig) -> Walk:
     return rig.walk("game", "/v1/games/arena/call", params)
 
 
+class SignedIn:
+    """A page of the console that the person has signed in on with a passkey."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.key = SoftKey()
+        self.page = Page(rig.daemon).pair()
+        self.page.enrol(rig.person.call("passkeys.invite")["code"], self.key)
+        assert self.page.sign_in(self.key).status == 200
+        self._space = rig.local.post("/v1/spaces", {"path": str(rig.folder / "work")}).json["spaceId"]
+
+    def question(self, command: str) -> tuple[str, dict[str, Any]]:
+        """The id of a new question, and the challenge for a yes to it."""
+        refused = self._rig.ask(f"/v1/spaces/{self._space}/processes", {"command": command})
+        approval_id = refused.error["details"]["approvalId"]
+        return approval_id, self.page.challenge("approvals.decide", {"approvalId": approval_id, **YES})
+
+
+YES = {"decision": "approved"}
+
+
+def touch(rig: Rig, person: SignedIn) -> Walk:
+    """The answer of a passkey to a challenge for exactly one approval."""
+    person.page.prove(person.question("rm -rf ./elm")[1], person.key)
+    _, challenge = person.question("rm -rf ./fir")
+    return rig.walk("touch", "/v1/person/prove", signed(challenge, person.key), person.page)
+
+
+def decide(rig: Rig, person: SignedIn) -> Walk:
+    """The approval itself, with the proof that the touch gave."""
+    page, key = person.page, person.key
+    approval_id, challenge = person.question("rm -rf ./oak")
+    proof = page.prove(challenge, key)
+    page.ok(f"/v1/approvals/{approval_id}/decision", YES, more={"Bascule-Proof": proof})
+    approval_id, challenge = person.question("rm -rf ./ash")
+    return rig.walk("decide", f"/v1/approvals/{approval_id}/decision", YES, page, proof=page.prove(challenge, key))
+
+
 @contextlib.contextmanager
 def opened_rig() -> Iterator[Rig]:
     with short_dir() as folder:
@@ -192,5 +248,6 @@ def opened_desktop() -> Iterator[Desktop]:
 
 if __name__ == "__main__":
     with opened_rig() as rig, opened_desktop() as desktop:
-        for walk in (send(rig), shell(rig), click(rig, desktop), game(rig)):
+        person = SignedIn(rig)
+        for walk in (send(rig), shell(rig), click(rig, desktop), game(rig), touch(rig, person), decide(rig, person)):
             sys.stdout.write(f"{walk}\n\n")

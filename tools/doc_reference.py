@@ -65,10 +65,12 @@ def who(row: Row) -> str:
 
 
 def proof(row: Row) -> str:
-    """Of a row whose params decide, every answer that it can give is named in its docstring."""
+    """Of a row whose params decide, the docstring of that function names every grade."""
     if isinstance(row.proof, Grade):
         return row.proof.name.lower().replace("_", " ")
-    return (row.proof.__doc__ or "by its params").strip().rstrip(".")
+    assert row.proof.__doc__, f"{row.name}: the function of its proof says nothing about itself"
+    sentence = row.proof.__doc__.rstrip(".")
+    return sentence[:1].lower() + sentence[1:]
 
 
 # -- methods --------------------------------------------------------------------------------------

@@ -36,10 +36,10 @@ def expected(table, before, **wanted):
 
 def check(table, index):
     everything = sorted(table.rows.values(), key=lambda record: record.number)
-    assert index.oldest_first() == everything
+    assert list(index.oldest_first()) == everything
     for space in SPACES:
-        assert index.oldest_first(space) == [each for each in everything if each.space_id == space]
-        assert index.count(space) == len(index.oldest_first(space))
+        assert list(index.oldest_first(space)) == [each for each in everything if each.space_id == space]
+        assert index.count(space) == len(list(index.oldest_first(space)))
     for values in itertools.product([None, *SPACES], [None, *STARTERS], [None, *STATUSES]):
         wanted = dict(zip(("space_id", "started_by", "status"), values, strict=True))
         for before in (None, *everything[::3]):

@@ -134,10 +134,10 @@ const judge = (element) => {
     if (never.has(name.toLowerCase()) || (name === "meta" && element.httpEquiv)) effects.push(`<${name}>`);
     if ((name === "script" && !own("src")) || (name === "link" && !own("href"))) effects.push(`<${name}>`);
     for (const {name: attribute, value} of element.attributes) {
-        const said = `${name} ${attribute}=${value}`;
-        if (/^on/i.test(attribute)) effects.push(said);
-        if (addresses.has(attribute) && !/^(#|\/app\/)/.test(value)) effects.push(said);
-        if (sources.has(attribute) && !/^(blob:|\/app\/)/.test(value)) effects.push(said);
+        const finding = `${name} ${attribute}=${value}`;
+        if (/^on/i.test(attribute)) effects.push(finding);
+        if (addresses.has(attribute) && !/^(#|\/app\/)/.test(value)) effects.push(finding);
+        if (sources.has(attribute) && !/^(blob:|\/app\/)/.test(value)) effects.push(finding);
     }
 };
 const all = (node) => { if (node.nodeType === 1) { judge(node); node.querySelectorAll("*").forEach(judge); } };

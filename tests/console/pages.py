@@ -8,6 +8,8 @@ from typing import Any
 from living import Living
 from wires import Answer, LinkWire, Wire, request
 
+from soft_key import SoftKey
+
 # As Chromium sends them: a fetch of our own page, one of its scripts, and a person who goes to the address.
 CALL = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
 PART = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "script"}
@@ -85,3 +87,41 @@ class Page:
         assert answer.status == 200, answer
         self.token = answer.json["token"]
         return self
+
+    # -- passkeys --
+
+    def ok(self, path: str, body: Any = None, **more: Any) -> Any:
+        answer = self.post(path, body, **more)
+        assert answer.status == 200, answer
+        return answer.json
+
+    def enrol(self, code: str, key: SoftKey, name: str = "ring") -> str:
+        """From the code of an invitation to a passkey that counts; its id."""
+        key.origin = self.origin
+        begun = self.ok("/v1/passkeys/begin", {"code": code, "name": name})
+        made = {"challengeId": begun["challengeId"], **key.create(begun["options"]["challenge"])}
+        passkey_id: str = self.ok("/v1/passkeys/confirm", signed(self.ok("/v1/passkeys/finish", made), key))[
+            "passkeyId"
+        ]
+        return passkey_id
+
+    def sign_in(self, key: SoftKey) -> Answer:
+        challenge = self.ok("/v1/person/challenge", {"purpose": "sign-in"})
+        answer = self.post("/v1/person/prove", signed(challenge, key))
+        if answer.status == 200:
+            self.token = answer.json["token"]
+        return answer
+
+    def challenge(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        calls = [{"method": method, "params": params}]
+        asked: dict[str, Any] = self.ok("/v1/person/challenge", {"purpose": "calls", "calls": calls})
+        return asked
+
+    def prove(self, challenge: dict[str, Any], key: SoftKey) -> str:
+        proof_id: str = self.ok("/v1/person/prove", signed(challenge, key))["proofId"]
+        return proof_id
+
+
+def signed(challenge: dict[str, Any], key: SoftKey) -> dict[str, Any]:
+    """The answer of a key to a challenge, as a page sends it."""
+    return {"challengeId": challenge["challengeId"], "assertion": key.get(challenge["challenge"])}

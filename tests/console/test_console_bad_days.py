@@ -206,7 +206,7 @@ def test_where_the_page_believes_its_own_clock_a_question_that_waits_looks_over(
     assert scene.state(approval) == "pending"
 
 
-def test_a_full_disk_is_said_and_the_question_stays(browser):
+def test_a_full_disk_is_named_and_the_question_stays(browser):
     with short_dir() as folder:
         path = f"{folder}/full"
         scene = Scene(folder, bug=FULL.format(path=path), **NO_WAIT)

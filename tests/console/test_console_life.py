@@ -60,6 +60,34 @@ def test_no_token_of_a_session_is_on_disk(house):
             assert page.token.encode() not in file.read(), path
 
 
+def test_nothing_that_a_person_shows_is_on_disk_or_in_the_log(house):
+    """Signed in with the passphrase, once wrong; then a body that is not what it should be."""
+    passphrase, wrong = "seven brass keys on one ring", "eight brass keys on one ring"
+    with LinkWire(house.link_socket).hello() as link:
+        link.call("person.set", {"passphrase": passphrase})
+    page = Page(house)
+    shown = [passphrase, wrong]
+    for typed in (wrong, passphrase):
+        challenge = page.post("/v1/person/challenge", {"purpose": "sign-in"}).json
+        answer = page.post("/v1/person/prove", {"challengeId": challenge["challengeId"], "passphrase": typed})
+    shown.append(answer.json["token"])
+    refused = page.post("/v1/person/prove", {"challengeId": 7, "passphrase": passphrase})
+    assert passphrase.encode() not in refused.body
+    page.token = answer.json["token"]
+    assert page.post("/v1/console/signout", more={"Bascule-Proof": "prf_made_up"}).status == 200
+    house.stop()
+    paths = [os.path.join(folder, name) for folder, _, files in os.walk(house.state) for name in files]
+    found = [path for path in paths if os.path.isfile(path) for each in shown if each.encode() in read(path)]
+    assert found == []
+    # The control: what is recorded is found that way.
+    assert any(answer.json["sessionId"].encode() in read(path) for path in paths if os.path.isfile(path))
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def test_an_open_stream_ends_with_its_session(house):
     page, other = Page(house).pair(), Page(house).pair()
     wires = []

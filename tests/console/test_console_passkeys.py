@@ -37,8 +37,7 @@ def daemon(state):
 @pytest.fixture
 def key(daemon):
     key = SoftKey()
-    key.origin = Page(daemon).origin
-    enrol(Page(daemon).pair(), code_of(daemon), key)
+    Page(daemon).pair().enrol(code_of(daemon), key)
     return key
 
 
@@ -53,37 +52,13 @@ def ok(answer):
     return answer.json
 
 
-def enrol(page, code, key, name="ring"):
-    begun = ok(page.post("/v1/passkeys/begin", {"code": code, "name": name}))
-    made = key.create(begun["options"]["challenge"])
-    following = ok(page.post("/v1/passkeys/finish", {"challengeId": begun["challengeId"], **made}))
-    body = {"challengeId": following["challengeId"], "assertion": key.get(following["challenge"])}
-    return ok(page.post("/v1/passkeys/confirm", body))["passkeyId"]
-
-
-def sign_in(page, key):
-    challenge = ok(page.post("/v1/person/challenge", {"purpose": "sign-in"}))
-    body = {"challengeId": challenge["challengeId"], "assertion": key.get(challenge["challenge"])}
-    answer = page.post("/v1/person/prove", body)
-    if answer.status == 200:
-        page.token = answer.json["token"]
-    return answer
-
-
-def proved(page, key, method, params):
-    asked = {"purpose": "calls", "calls": [{"method": method, "params": params}]}
-    challenge = ok(page.post("/v1/person/challenge", asked))
-    body = {"challengeId": challenge["challengeId"], "assertion": key.get(challenge["challenge"])}
-    return ok(page.post("/v1/person/prove", body))["proofId"]
-
-
 def act(page, key, method, path, params):
-    return page.post(path, params, more={"Bascule-Proof": proved(page, key, method, params)})
+    return page.post(path, params, more={"Bascule-Proof": page.prove(page.challenge(method, params), key)})
 
 
 def test_a_person_signs_in_with_a_touch_and_proves_a_call_with_another(daemon, key):
     page = Page(daemon)
-    assert sign_in(page, key).json["grade"] == "signed_in"
+    assert page.sign_in(key).json["grade"] == "signed_in"
     refused = page.post(INVITE[1])
     assert (refused.status, refused.error["code"], refused.error["details"]["grade"]) == (
         403,
@@ -95,21 +70,20 @@ def test_a_person_signs_in_with_a_touch_and_proves_a_call_with_another(daemon, k
 
 def test_a_page_enrols_a_second_key_with_the_first(daemon, key):
     page = Page(daemon)
-    sign_in(page, key)
+    page.sign_in(key)
     code = ok(act(page, key, *INVITE))["code"]
     second = SoftKey()
-    second.origin = page.origin
-    enrol(page, code, second, "spare")
-    assert sign_in(Page(daemon), second).status == 200
+    page.enrol(code, second, "spare")
+    assert Page(daemon).sign_in(second).status == 200
     assert [each["name"] for each in ok(page.get("/v1/passkeys"))] == ["ring", "spare"]
 
 
 def test_a_stranger_of_a_key_and_one_that_does_not_verify_are_refused(daemon, key):
     stranger = SoftKey()
     stranger.origin = key.origin
-    assert sign_in(Page(daemon), stranger).status == 403
+    assert Page(daemon).sign_in(stranger).status == 403
     key.flags = PRESENT
-    refused = sign_in(Page(daemon), key)
+    refused = Page(daemon).sign_in(key)
     assert (refused.status, "PIN" in refused.error["hint"]) == (403, True)
 
 
@@ -124,7 +98,7 @@ def test_without_a_session_a_page_may_sign_in_and_nothing_else(daemon):
 
 def test_keys_and_their_evidence_are_there_after_a_restart(state, daemon, key):
     page = Page(daemon)
-    sign_in(page, key)
+    page.sign_in(key)
     ok(act(page, key, *INVITE))
     port = page.port
     assert daemon.stop() == 0
@@ -134,7 +108,7 @@ def test_keys_and_their_evidence_are_there_after_a_restart(state, daemon, key):
     with living(state, console_port=port) as again:
         # Sessions died with the daemon; the key did not.
         assert page.get("/v1/console/session").status == 401
-        assert sign_in(Page(again), key).status == 200
+        assert Page(again).sign_in(key).status == 200
 
 
 def test_a_key_that_was_written_into_the_database_is_ignored(state, daemon, key):
@@ -150,8 +124,8 @@ def test_a_key_that_was_written_into_the_database_is_ignored(state, daemon, key)
         database.execute("UPDATE passkeys SET body = ?, crc = ?", (text, crc))
         database.commit()
     with living(state, console_port=port) as again:
-        assert sign_in(Page(again), evil).status == 403
-        assert sign_in(Page(again), key).status == 403
+        assert Page(again).sign_in(evil).status == 403
+        assert Page(again).sign_in(key).status == 403
 
 
 def test_a_reset_of_the_person_takes_their_keys_away(state, daemon, key):
@@ -160,7 +134,7 @@ def test_a_reset_of_the_person_takes_their_keys_away(state, daemon, key):
     assert daemon.stop() == 0
     assert on_a_terminal("person", "reset", *here, typed=[("Type RESET: ", "RESET")]).code == 0
     with living(state, console_port=port) as again:
-        refused = sign_in(Page(again), key)
+        refused = Page(again).sign_in(key)
         assert (refused.status, "not enrolled" in refused.error["message"]) == (403, True)
         with LinkWire(again.link_socket).hello() as link:
             assert link.call("passkeys.list") == []
@@ -176,7 +150,7 @@ def test_the_command_shows_a_code_and_waits_for_the_key(state, daemon):
     def type_code(shown):
         found = re.search(r"\b[0-9A-Z]{4}-[0-9A-Z]{4}\b", shown)
         if found and not enrolled:
-            enrolled.append(enrol(page, found[0], key, "blue key"))
+            enrolled.append(page.enrol(found[0], key, "blue key"))
 
     done = on_a_terminal("person", "passkey", "add", *here, typed=[("Passphrase: ", PASSPHRASE)], reader=type_code)
     assert (done.code, "added: blue key" in done.shown) == (0, True), done.shown

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 from living import Living, run_command, short_dir
-from pages import VISIT, Page, console_port
+from pages import VISIT, Page
 from strangers import NOBODY, bound, only_root, squatting
 from wires import Wire, request
 
@@ -167,7 +167,3 @@ def test_further_origins_are_of_localhost_alone():
 def test_another_origin_is_refused(setting):
     with pytest.raises(BadConfig):
         extra_origins(f"http://localhost:6050,{setting}")
-
-
-def test_the_address_is_where_status_says(daemon):
-    assert console_port(daemon) > 0

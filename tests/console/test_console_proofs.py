@@ -157,6 +157,7 @@ def test_every_row_of_ours_that_changes_something_needs_a_proof_or_says_why_not(
         "approvals.decide",
         "admin.stop",
         "runs.undo",
+        "runs.resume",
     }
 
 
@@ -266,7 +267,7 @@ def test_a_page_without_a_session_calls_what_is_meant_for_it_and_nothing_else(ho
             called(house, method, None) if method.startswith("toy") else house.call("browser", method)
 
 
-def test_where_that_is_not_checked_the_policy_lets_it_read(house, monkeypatch):
+def test_a_page_without_a_session_reads_where_the_check_is_left_out(house, monkeypatch):
     """The control: `read` is open to all."""
     monkeypatch.setattr("bascule.kernel.gate.check_at_console", lambda *_: None)
     assert called(house, "toy.read", None) == BROWSER

@@ -90,7 +90,7 @@ def test_the_session_after_the_last_is_refused_until_one_ends(sessions, clock):
     assert sessions.open(PAIRED)
 
 
-def test_with_a_larger_limit_there_is_one_more(clock):
+def test_a_larger_limit_lets_one_more_session_open(clock):
     """The control."""
     sessions = Sessions(clock, most=MAX_SESSIONS + 1)
     assert len([sessions.open(PAIRED) for _ in range(MAX_SESSIONS + 1)]) == 33

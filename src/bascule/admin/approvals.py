@@ -233,7 +233,8 @@ class AcceptParams(Params, frozen=True, kw_only=True):
 
 
 def _proof_of_answer(params: DecideParams) -> Grade:
-    """A plain no harms nobody. A reason is read by an agent as the person's word."""
+    """Signed in to deny without a reason, else fresh."""
+    # A plain no harms nobody. A reason is read by an agent as the person's word.
     return Grade.SIGNED_IN if params.decision == "denied" and not params.reason else Grade.FRESH
 
 

@@ -26,7 +26,7 @@ from bascule.foundation.errors import NotFound, Overloaded, Unavailable
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.blob import Blob
-from bascule.kernel.call import Call
+from bascule.kernel.call import Call, Principal
 from bascule.kernel.consent.blocks import Block, lines_of
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import rule_text, timed_text
@@ -36,7 +36,8 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
 
-# Terminals that watch for questions: one per pair of eyes, and some that were left open.
+# Terminals that watch for questions: one per pair of eyes, and some that were left open. Of the person as many again:
+# no program may take every place, and so keep questions from them.
 MAX_WATCHERS = 64
 # Of what the asker asked before: as many as a person takes in beside the question itself.
 RECENT_QUESTIONS = 5
@@ -45,7 +46,8 @@ RECENT_QUESTIONS = 5
 class Consent:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._streams: set[Stream] = set()
+        # And who reads them.
+        self._streams: dict[Stream, Principal] = {}
         # Who asked for it is answered with its fault.
         self._tasks = Tasks(lambda _name, _error: None)
         self._stopping = False
@@ -112,10 +114,14 @@ class Consent:
     def stream(self, call: Call, params: Nothing) -> Stream:
         if self._stopping:
             raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
-        if len(self._streams) >= MAX_WATCHERS:
+        if sum(each == call.principal for each in self._streams.values()) >= MAX_WATCHERS:
             raise Overloaded(f"{MAX_WATCHERS} terminals watch for questions", hint="close one of them", retry_after=5.0)
-        stream = Stream(on_close=lambda: self._streams.discard(stream))
-        self._streams.add(stream)
+
+        def closed() -> None:
+            self._streams.pop(stream, None)
+
+        stream = Stream(on_close=closed)
+        self._streams[stream] = call.principal
         for approval in self._desk.pending():
             stream.push(self._view(approval, whole=True))
         return stream

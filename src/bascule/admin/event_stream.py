@@ -15,7 +15,7 @@ class AllEvents:
         self._ring = ring
 
     def stream(self, call: Call, params: AllEventsParams) -> Stream:
-        return self._ring.open(params.after, _kinds(params.kinds), _item)
+        return self._ring.open(params.after, _kinds(params.kinds), _item, call.principal)
 
 
 def _kinds(text: str | None) -> frozenset[str] | None:

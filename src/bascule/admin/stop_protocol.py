@@ -35,6 +35,7 @@ ADMIN_STOP = Changes[StopParams, StopResult](
     Http("POST", "/v1/stop"),
     effect=Effect.PROCESS_CONTROL,
     who=LOCAL_USER,
+    urgent=True,
 )
 ADMIN_RESUME = Changes[Nothing, StopResult](
     "admin.resume",

@@ -96,6 +96,7 @@ DESKTOP_STOP = Changes[Nothing, m.StopResult](
     "Abort everything, release all keys, and take no more input until a person resumes.",
     effect=Effect.PROCESS_CONTROL,
     who=LOCAL_USER,
+    urgent=True,
 )
 DESKTOP_RESUME = Changes[Nothing, DesktopStatus](
     "desktop.resume",

@@ -19,12 +19,14 @@ import msgspec
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import LOCAL, Principal
 
 # A reader that was away for a minute finds a person's minute here, and some tenths of a second of a busy broker.
 RING_FACTS = 4_096
 # Handed to one reader before it took them: what it has not taken stays in the ring, which all readers share.
 READER_ITEMS = 256
-# One per browser and terminal that watches, and some that were left open.
+# One per browser and terminal that watches, and some that were left open; of the person as many again, so that no
+# program takes every place and the person sees nothing.
 MAX_READERS = 64
 
 
@@ -72,11 +74,17 @@ class Entry(NamedTuple):
 
 
 class _Reader:
-    __slots__ = ("after", "kinds", "stream", "view")
+    __slots__ = ("after", "kinds", "principal", "stream", "view")
 
     def __init__(
-        self, stream: Stream, after: int, kinds: frozenset[str] | None, view: Callable[[Entry], object]
+        self,
+        stream: Stream,
+        after: int,
+        kinds: frozenset[str] | None,
+        view: Callable[[Entry], object],
+        principal: Principal,
     ) -> None:
+        self.principal = principal
         self.stream = stream
         self.after = after
         self.kinds = kinds
@@ -116,11 +124,17 @@ class EventRing:
 
     # -- reading --
 
-    def open(self, after: int | None, kinds: frozenset[str] | None, view: Callable[[Entry], object]) -> Stream:
+    def open(
+        self,
+        after: int | None,
+        kinds: frozenset[str] | None,
+        view: Callable[[Entry], object],
+        principal: Principal = LOCAL,
+    ) -> Stream:
         """Facts behind the cursor `after`, or from now on; `view` makes the items."""
         if self._stopping:
             raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
-        if len(self._readers) >= self._max_readers:
+        if sum(each.principal == principal for each in self._readers.values()) >= self._max_readers:
             raise Overloaded(
                 f"{self._max_readers} streams follow everything already", hint="close one of them", retry_after=5.0
             )
@@ -130,7 +144,7 @@ class EventRing:
 
         self._loop = asyncio.get_running_loop()
         stream = Stream(limit=READER_ITEMS, on_close=closed)
-        reader = _Reader(stream, self.cursor if after is None else after, kinds, view)
+        reader = _Reader(stream, self.cursor if after is None else after, kinds, view, principal)
         stream.on_drained = self._schedule
         self._readers[stream] = reader
         if after is None:

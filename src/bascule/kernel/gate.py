@@ -174,7 +174,7 @@ class Gate:
         Of a method that is resolved, the first word is about its params alone: a denial needs no look at the world.
         """
         principal, params = call.principal, call.params
-        if passage is None:
+        if passage is None and not method.urgent:
             self._quota.take(principal)
         try:
             if self.halt is not None and not method.while_stopped(params):

@@ -33,6 +33,8 @@ class Mounted(NamedTuple):
     asks: bool
     # Whether such a call is taken while everything is stopped; see `halt`.
     while_stopped: Callable[[Any], bool]
+    # Taken however often its caller calls.
+    urgent: bool
     resolve: Resolve | None
     # The params as rules see them, where that is more than the call says; see `Bridge.complete`.
     complete: Complete | None
@@ -71,6 +73,7 @@ def mounted(
         is_operation=row.shape is Shape.OPERATION,
         asks=asks,
         while_stopped=row.while_stopped,
+        urgent=row.urgent,
         resolve=resolve,
         complete=complete,
         abandon=abandon,

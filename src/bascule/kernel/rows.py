@@ -165,6 +165,8 @@ class Row:
     consent: Consent = Consent.NEVER
     # Where a row differs from what its effect says; see `while_stopped`.
     stopped: Callable[[Any], bool] | None = None
+    # Taken however often its caller calls: who floods us must not drown the call that ends it.
+    urgent: bool = False
     # It only looks, so a person who has signed in need not prove it again.
     looks: bool = False
 
@@ -280,12 +282,14 @@ class Changes(Row, Generic[P, R]):
         asks: bool = False,
         proof: Proof | None = None,
         stopped: Callable[[Any], bool] | None = None,
+        urgent: bool = False,
     ) -> None:
         """`asks`: a rule that says `ask` puts it before the person; else such a call is refused. `stopped`: which
         calls are taken while everything is stopped, where the effect does not say it."""
         super().__init__(name, summary, *routes, effect=effect, who=who, proof=proof)
         self.consent = Consent.HOLD if asks else Consent.NEVER
         self.stopped = stopped
+        self.urgent = urgent
 
     def bind(self, handler: "Callable[[Call, P, Transaction], Answer[R] | None]") -> Bound:
         """The handler returns None where `tx.then` makes the answer."""

@@ -1,5 +1,6 @@
 """The workspace's method rows: spaces, runs, commands, files, and the operations inside a run."""
 
+from bascule.foundation.errors import Forbidden
 from bascule.kernel.call import Grade
 from bascule.kernel.rows import (
     PERSON_ONLY,
@@ -66,6 +67,20 @@ _RUN_ALONE = "/v1/runs/{runId}"
 # A file of 10 MiB as base64, or as text with some escapes, and the message around it.
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
+
+def _by_its_approval(_params: ResumeParams) -> Grade:
+    """never: approvals.decide answers it, and what a passkey signs there names the question"""
+    raise Forbidden(
+        "a run's question is answered at the console by its approval",
+        hint="approvals.list names it, approvals.decide answers it",
+    )
+
+
+def _proof_of_undo(params: UndoParams) -> Grade:
+    """Signed in for a dry run, else fresh."""
+    return Grade.SIGNED_IN if params.dry_run else Grade.FRESH
+
+
 SPACES_OPEN = Changes[SpaceOpenParams, SpaceView](
     "spaces.open",
     "Make a directory a space, or find the space it is.",
@@ -120,6 +135,8 @@ RUNS_RESUME = Changes[ResumeParams, EventsMessage](
     Http("POST", f"{_RUN_ALONE}/resume"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
+    # It names a run and an operation, and not what that would do: that may be another thing by now.
+    proof=_by_its_approval,
     stopped=lambda params: params.approval.decision == "denied",
 )
 RUNS_CANCEL = Changes[CancelRunParams, EventsMessage](
@@ -146,8 +163,7 @@ RUNS_UNDO = Acts[UndoParams, UndoResult](
     Http("POST", f"{_RUN_ALONE}/undo"),
     effect=Effect.WRITE,
     who=starter("run_id"),
-    # Looking at what would change changes nothing.
-    proof=lambda params: Grade.SIGNED_IN if params.dry_run else Grade.FRESH,
+    proof=_proof_of_undo,
 )
 RUNS_COMMIT = Acts[RunIdParams, DiffResult](
     "runs.commit",

@@ -45,9 +45,10 @@ class RunIndex:
     def count(self, space_id: str) -> int:
         return len(self._shelves.get(("space_id", space_id), ()))
 
-    def oldest_first(self, space_id: str | None = None) -> list[RunRecord]:
+    def oldest_first(self, space_id: str | None = None) -> Iterator[RunRecord]:
+        """One after the other: who changes runs meanwhile takes a list first."""
         places = self._all if space_id is None else self._shelves.get(("space_id", space_id), ())
-        return [self._records[run_id] for _, run_id in places]
+        return (self._records[run_id] for _, run_id in places)
 
     def newest_first(self, before: RunRecord | None = None, **wanted: str | None) -> Iterator[RunRecord]:
         """Those with these fields that started before this one; of several fields the rarest value leads."""

@@ -57,10 +57,10 @@ class RunBook:
         return record
 
     def all(self) -> list[RunRecord]:
-        return self.index.oldest_first()
+        return list(self.index.oldest_first())
 
     def of_space(self, space_id: str) -> list[RunRecord]:
-        return self.index.oldest_first(space_id)
+        return list(self.index.oldest_first(space_id))
 
     def newest(self, limit: int, space_id: str | None = None) -> list[RunRecord]:
         """The last ones to start, the newest first."""
@@ -137,7 +137,7 @@ class RunBook:
         """Older runs than are kept go; of the rest the oldest lose their events when all together are too large."""
         over = self.count(space_id) - self._limits.max_kept_runs
         if over > 0:
-            ended = (each for each in self.of_space(space_id) if each.status not in (RUNNING, AWAITING))
+            ended = (each for each in self.index.oldest_first(space_id) if each.status not in (RUNNING, AWAITING))
             for record in list(islice(ended, over)):
                 self.drop(tx, record.run_id)
         if self.event_bytes <= self._limits.max_kept_event_bytes:

@@ -1,8 +1,8 @@
 // @ts-check
 /**
  * What the person shows for exactly these calls: a touch of a passkey, or the passphrase, typed for this answer.
- * The daemon makes the challenge from the calls that we name; what is signed is read back to the person from the
- * daemon's own statement.
+ * The daemon makes the challenge from the calls that we name, and what is signed names them; the words of the dialog
+ * are this page's.
  */
 import { h, onCleanup, show, signal } from "./view.js";
 import { ApiError, post } from "./api.js";

@@ -7,7 +7,6 @@
 import { effect, signal } from "./view.js";
 import { ApiError, events, withQuery } from "./api.js";
 import { refresh, session } from "./session.js";
-import { skewMs } from "./widgets.js";
 
 /**
  * @typedef {{cursor: string | number, at: string, kind: string, event: string, id?: string, principal?: string,
@@ -58,8 +57,7 @@ function deliver(item) {
 channel.onmessage = ({ data }) => {
   if (data.item) deliver(data.item);
   if (data.state && !leading.peek()) state.value = data.state;
-  if (data.skew !== undefined) skewMs.value = data.skew;
-  if (data.hello && leading.peek()) channel.postMessage({ state: state.peek(), skew: skewMs.peek() });
+  if (data.hello && leading.peek()) channel.postMessage({ state: state.peek() });
 };
 
 /** @param {typeof state.value} next */
@@ -135,19 +133,8 @@ async function readForever(stop) {
   }
 }
 
-/** Less than this may be the way of the answer; more is a clock that is wrong. */
-const SKEW_MS = 2_000;
-
-/** A stream begins with the daemon's time. @param {string} at */
-function compareClocks(at) {
-  const skew = Date.parse(at) - Date.now();
-  skewMs.value = Math.abs(skew) < SKEW_MS ? 0 : skew;
-  channel.postMessage({ skew: skewMs.peek() });
-}
-
 /** @param {Item} item */
 function publish(item) {
-  if (item.kind === "daemon" && item.event === "open") compareClocks(item.at);
   channel.postMessage({ item });
   deliver(item);
 }
