@@ -20,7 +20,8 @@ set -eu
 #   bubblewrap  the sandbox that commands run in
 #   busybox-static  one more way to reach a denied program
 #   tmux      shows announcements in its status line
-#   chromium  the browser whose pages attack the port in tests/web/test_browser.py
+#   chromium  the browser whose pages attack the port in tests/web/test_browser.py, and which shows the console
+#   libatomic1  of the Node that drives it in tests/console
 #   xvfb dbus at-spi2-core openbox fonts-dejavu-core  a desktop without a screen: X server, buses, window manager
 #   python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5  our fixture programs, one per toolkit
 #   mousepad gnome-calculator  programs we did not write, GTK 3 and GTK 4
@@ -30,7 +31,7 @@ set -eu
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window: the bench is tested with its peers
 #   curl      what a command inside a space asks an agent with
 #   time      one more way to run a program; dash has no keyword for it
-TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium libatomic1 xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours

@@ -91,6 +91,7 @@ def test_a_broker_config_json_sets_the_port_and_turns_on_tls(new_house, tmp_path
 
 # A value other than the default for each key, as it would stand in the environment.
 SAMPLES = {
+    "console_origins": "http://localhost:6051",
     "durability": "memory",
     "auth": "off",
     "policy": "restrictive",

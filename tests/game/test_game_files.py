@@ -165,7 +165,8 @@ async def test_another_bridges_file_is_not_removed(tmp_path):
 
 @pytest.mark.req("GABP-8.2-1")
 def test_a_socket_has_the_name_of_the_specification(tmp_path):
-    machine = msgspec.structs.replace(Playground(tmp_path).machine(), socket_dir=life.Machine.__struct_defaults__[-1])
+    usual = next(field.default for field in msgspec.structs.fields(life.Machine) if field.name == "socket_dir")
+    machine = msgspec.structs.replace(Playground(tmp_path).machine(), socket_dir=usual)
     (settings,) = parse(b"[games.x]\ncommand='x'\ntransport='pipe'\n").values()
     launch = life.Life("x", settings, machine, None)
     assert launch._new_address().where == f"/tmp/gabp-{launch.launch_id}.sock"

@@ -74,9 +74,10 @@ def render(snapshot: Snapshot, width: int, height: int | None) -> list[str]:
     waiting = [each for each in snapshot.approvals or () if each.get("state", "pending") == "pending"]
     flight = [ticket for ticket in snapshot.tickets if ticket["status"] in _IN_FLIGHT]
     asked = [ticket for ticket in flight if ticket["targetAgent"] == "person"]
+    questions = f"   questions {len(asked)}" if asked else ""
     head = (
         f"bascule {status['version']}   agents {status['agentsOnline']}/{status['agents']} online   "
-        f"messages {status['ticketsOpen']} open   approvals {len(waiting)} waiting   questions {len(asked)}   q quits"
+        f"messages {status['ticketsOpen']} open   approvals {len(waiting)} waiting{questions}   q quits"
     )
     if stopped := status.get("stopped"):
         head = f"STOPPED since {_clock(stopped['at'])} by {stopped['by']} (bascule resume)   {head}"
