@@ -200,10 +200,14 @@ READS = {
     "inbox.watch": ("Jerry", {"agentId": "Jerry", "waitMs": 0}),
     "tickets.list": ("local", {}),
     "tickets.show": ("local", {"ticketId": "acked"}),
+    "conversations.list": ("local", {}),
     "conversations.show": ("local", {"conversationId": "talk"}),
     "events.recent": ("local", {}),
     "daemon.status": ("local", {}),
+    "daemon.doctor": ("local", {}),
+    "metrics.history": ("local", {}),
     "ledger.tail": ("local", {}),
+    "ledger.search": ("local", {}),
     "ledger.show": ("local", {"what": "acked"}),
     "ledger.verify": ("local", {}),
     "person.status": ("local", {}),
@@ -212,6 +216,7 @@ STREAMS = {
     "events.stream": "/events",
     "inbox.stream": "/agents/Jerry/inbox/stream",
     "replies.stream": "/replies/answered/stream",
+    "ledger.verifyStream": "/v1/ledger/verify/stream",
 }
 
 
@@ -262,8 +267,12 @@ def test_every_write_is_refused_every_read_answered_and_streams_go_on(disk):
             assert "error" not in wires[who].answer(wires[who].request(name, params)), name
         assert wires["local"].call("person.status").get("unlockedS") in (None, 0)
         assert wires["local"].call("daemon.status")["ledgerRecords"] == records
-        for name, path in STREAMS.items():
-            open_things.enter_context(caller(name, local, jerry).open(path))
+        meanwhile = {
+            name: open_things.enter_context(caller(name, local, jerry).open(path)) for name, path in STREAMS.items()
+        }
+        while (checked := meanwhile["ledger.verifyStream"].event())["event"] == "progress":
+            pass
+        assert checked["data"]["result"]["faults"] == []
 
         make_room(disk)
         for name, (who, params) in WRITES.items():

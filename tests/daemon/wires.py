@@ -72,13 +72,12 @@ class Wire:
 
     def answer(self, verb: str = "GET") -> Answer:
         status, headers = self.head()
-        body = b""
-        if verb != "HEAD" and status != 204:
-            if headers.get("transfer-encoding") == "chunked":
-                body = b"".join(self.chunks())
-            else:
-                body = self._file.read(int(headers["content-length"]))
-        return Answer(status, headers, body)
+        return Answer(status, headers, self.body(headers) if verb != "HEAD" and status != 204 else b"")
+
+    def body(self, headers: dict[str, str]) -> bytes:
+        if headers.get("transfer-encoding") == "chunked":
+            return b"".join(self.chunks())
+        return self._file.read(int(headers["content-length"]))
 
     def ask(self, verb: str, path: str, headers: list[tuple[str, str]], body: bytes | None = None) -> Answer:
         self.send(request(verb, path, headers, body))
