@@ -24,8 +24,8 @@ from bascule.kernel.rows import (
 MAX_NAME_CHARS = 64
 # Twenty answers with their reasons, of 4 bytes a character at most.
 MAX_CHALLENGE_BODY = 128 * 1024
-# What an authenticator makes with RSA-4096, in base64.
-MAX_CEREMONY_BODY = 16 * 1024
+# Four fields of base64url at their longest (`Base64Url`), and room for their names and the short ones.
+MAX_CEREMONY_BODY = 20 * 1024
 
 Id = Annotated[str, Meta(min_length=1, max_length=64)]
 # Base64url without padding. How many bytes it may be is checked where it is read (`kernel.identity.webauthn`).
