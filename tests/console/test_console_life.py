@@ -11,7 +11,8 @@ import inside
 
 MAX_SESSIONS = 32
 # What only the person may: the answer to what a run asks.
-APPROVE = {"approval": {"operationId": "op-1", "decision": "approved"}}
+DECISION = "/v1/approvals/apr_1/decision"
+APPROVE = {"decision": "approved"}
 # Two pages within a minute are refused; these tests open many.
 AT_ONCE = {"bascule.admin.pairing.ALONE_SECONDS": 0.0}
 # A method that opens a session of the person's, as signing in does.
@@ -124,7 +125,7 @@ def test_a_stolen_session_cannot_do_what_only_the_person_may(house):
     with LinkWire(house.link_socket).hello() as link:
         link.call("person.set", {"passphrase": "correct horse battery"})
     for more in ({}, {"Bascule-Proof": "prf_1"}):
-        answer = thief.post("/v1/spaces/spc_1/runs/run_1/resume", APPROVE, more=more)
+        answer = thief.post(DECISION, APPROVE, more=more)
         assert answer.status == 403, answer
         assert answer.error["code"] == "proof_required"
         assert answer.error["details"]["grade"] == "signed_in"
@@ -135,19 +136,24 @@ def test_a_stolen_signed_in_session_reads_and_cannot_approve_either(state):
         thief = Page(house).pair()
         assert thief.get("/status").json["principal"] == "person"
         for more in ({}, {"Bascule-Proof": "prf_1"}):
-            answer = thief.post("/v1/spaces/spc_1/runs/run_1/resume", APPROVE, more=more)
+            answer = thief.post(DECISION, APPROVE, more=more)
             assert answer.status == 403, answer
             assert answer.error["details"]["grade"] == "fresh"
+        # Nor past the question: at the console a run is not resumed at all.
+        resume = {"approval": {"operationId": "op-1", "decision": "approved"}}
+        refused = thief.post("/v1/spaces/spc_1/runs/run_1/resume", resume)
+        assert (refused.status, refused.error["code"]) == (403, "forbidden")
+        assert "approvals.decide" in refused.error["hint"]
         # Words in the person's name are theirs alone as well.
         assert thief.post("/agents/register", {"agentId": "Mine"}).error["code"] == "proof_required"
 
 
 def test_without_the_proof_check_the_same_session_approves(state):
-    """The control: the run is not there, and that is what it hears."""
+    """The control: the question is not there, and that is what it hears."""
     bug = SIGN_IN + "import bascule.kernel.gate as gate\ngate.check_at_console = lambda *_: None\n"
     with Living(state, console_port=0, bug=bug) as house:
         thief = Page(house).pair()
-        answer = thief.post("/v1/spaces/spc_1/runs/run_1/resume", APPROVE)
+        answer = thief.post(DECISION, APPROVE)
         assert answer.status == 404, answer
 
 

@@ -18,10 +18,12 @@ from chromium import Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
+from bascule.bridge_list import BRIDGES
 from bascule.daemon.compose import routes_of
 from bascule.desktop import rows as desktop_rows
 from bascule.game import rows as game_rows
 from bascule.kernel.route import Route
+from bascule.kernel.rows import WhoKind
 from bascule.workspace import rows as workspace_rows
 from patience import PATIENCE
 
@@ -49,6 +51,7 @@ SECRETS = ("Jerry", "canary-payload", "conversation-7")
 # Addresses of nothing, which a page may try as well.
 NOWHERE = (("GET", "/"), ("GET", "/docs"), ("GET", "/favicon.ico"), ("GET", "/no/such/path"), ("POST", "/no/such/path"))
 
+ASSERTION = dict.fromkeys(("credentialId", "authenticatorData", "clientDataJSON", "signature"), "AAAA")
 # A body with "=" in a string can be sent by a form; see attack.js.
 BODIES: dict[str, dict[str, Any]] = {
     # Refused by their own params: everything would be stopped for the requests behind, and the person alone resumes.
@@ -60,6 +63,24 @@ BODIES: dict[str, dict[str, Any]] = {
     "replies.post": {"ticketId": "t-NUMBER", "payload": "from a=page"},
     "replies.gather": {"ticketIds": ["t-NUMBER"], "waitMs": 0},
     "inbox.ack": {"ticketIds": ["t-NUMBER"]},
+    "runs.resume": {"approval": {"operationId": "a=b", "decision": "denied"}},
+    "approvals.decide": {"decision": "denied", "reason": "from a=page"},
+    "policy.explain": {"method": "messages.send", "params": {"payload": "from a=page"}},
+    "policy.accept": {"digest": "a=b"},
+    "console.pair": {"secretHash": "0" * 64},
+    "console.claim": {"pairingId": "p-NUMBER", "secret": "a=secret-of-a-page"},
+    "person.challenge": {"purpose": "sign-in"},
+    "person.prove": {"challengeId": "c-NUMBER", "passphrase": "from a=page"},
+    "passkeys.begin": {"code": "a=b", "name": "from a=page"},
+    "passkeys.finish": {
+        "challengeId": "c-NUMBER",
+        "credentialId": "AAAA",
+        "publicKey": "AAAA",
+        "algorithm": -7,
+        "authenticatorData": "AAAA",
+        "clientDataJSON": "AAAA",
+    },
+    "passkeys.confirm": {"challengeId": "c-NUMBER", "assertion": ASSERTION},
     "desktop.observe": {"requestId": "r-NUMBER"},
     "desktop.hotkey": {"keys": ["a=b"]},
     "desktop.typeText": {"text": "from a=page"},
@@ -97,7 +118,19 @@ NAMES = {
     "what": "Jerry",
     "passkeyId": "pky_1",
 }
-QUERIES = {"inbox.take": "?waitMs=0", "inbox.watch": "?waitMs=0", "replies.wait": "?waitMs=0"}
+QUERIES = {
+    "inbox.take": "?waitMs=0",
+    "inbox.watch": "?waitMs=0",
+    "replies.wait": "?waitMs=0",
+    "evidence.file": "?name=observe.png",
+}
+# Whatever a named agent sends, it may not call these: the gate of the kernel asks after the params are read.
+NO_AGENTS = {
+    row.name
+    for bridge in BRIDGES
+    for row in bridge.rows
+    if row.who.kind in (WhoKind.LOCAL, WhoKind.PERSON, WhoKind.BROWSER)
+}
 
 # The gate lets everybody in as `local`; Host, Origin, Sec-Fetch-Site and token are not looked at.
 NO_GATE = """
@@ -300,7 +333,14 @@ def test_without_the_gate_and_with_any_type_of_body_no_route_is_safe(attack):
     work = {route.method for route in BRIDGE_ROUTES}
     unserved = {route.method for route in ROUTES if not message[page.name_of(route)].startswith("2")}
     # The agent is not the sender, who alone withdraws; two want a session of MCP, and two are sent so that they fail.
-    assert unserved - work == {"tickets.cancel", "mcp.get", "mcp.delete", "admin.stop", "admin.resume"}
+    misfits = {"tickets.cancel", "mcp.get", "mcp.delete", "admin.stop", "admin.resume"}
+    closed = [route for route in ROUTES if route.method in NO_AGENTS - misfits]
+    assert unserved - work == misfits | {route.method for route in closed} - work
+    # No agent is served there. Each was read first, and hears who may call it, not that it was badly made.
+    for route in closed:
+        answer = message[page.name_of(route)]
+        assert answer.startswith("403"), (route, answer)
+        assert f"may call {route.method}" in answer or f"may not call {route.method}" in answer, (route, answer)
     for name in ("admin.stop", "admin.resume"):
         (route,) = [each for each in ROUTES if each.method == name]
         assert message[page.name_of(route)].startswith("400"), "it was read: with other params it would have worked"
