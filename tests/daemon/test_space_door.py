@@ -148,12 +148,12 @@ def test_the_same_walk_at_another_door_finds_that_everything_is_there(daemon):
         headers = [("Host", "x"), ("Content-Type", "application/json")]
         with Wire(daemon.http_socket) as wire:
             wire.send(request(verb, path, headers, data))
-            status, said = wire.head()
+            status, headers = wire.head()
             if route.method in streams and status == 200:
                 # Most have no end; that it begins is enough.
-                assert said["content-type"].startswith("text/event-stream"), route
+                assert headers["content-type"].startswith("text/event-stream"), route
             elif status != 204:
-                assert NOT_SERVED.encode() not in wire.body(said), route
+                assert NOT_SERVED.encode() not in wire.body(headers), route
     assert Caller(daemon).get("/status").json.get("stopped") is None
 
 
@@ -364,7 +364,7 @@ def come():
         door.sendall(b"GET /agents HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
     return door, door.recv(12)
 kept = [come() for _ in range({MAX_SPACE_CONNECTIONS + 1})]
-print(sorted({{said for _, said in kept[:-1]}}), kept[-1][1])
+print(sorted({{answered for _, answered in kept[:-1]}}), kept[-1][1])
 kept[0][0].close()
 while come()[1] != b"HTTP/1.1 200":
     pass
@@ -385,13 +385,13 @@ try:
     door.sendall({flood})
 except OSError:
     pass
-said = b""
+answered = b""
 try:
     while data := door.recv(1 << 16):
-        said += data
+        answered += data
 except OSError:
     pass
-print(said.count(b"HTTP/1.1 403"))
+print(answered.count(b"HTTP/1.1 403"))
 """)
     assert answers == "1\n"
     # Where only the user's own programs come, a refusal leaves the connection open.
