@@ -5,7 +5,7 @@ import os
 import socket
 
 import pytest
-from living import Living, run_command, short_dir
+from living import Living, eventually, run_command, short_dir
 from pages import VISIT, Page
 from strangers import NOBODY, bound, only_root, squatting
 from wires import Wire, request
@@ -52,7 +52,8 @@ def test_a_program_at_one_address_keeps_the_console_away(state, host):
         assert f":{port} cannot be ours" in str(shown["consoleProblem"])
         # Ours is the process that holds it, and its name is known.
         assert f"process {os.getpid()} " in str(shown["consoleProblem"])
-        assert '"no_console"' in daemon.log()
+        # Written by a thread of its own.
+        eventually(lambda: '"no_console"' in daemon.log(), "the log names it")
         other = next(each for each in HOSTS if each != host)
         # Nothing of us is left at the other address, where a browser might find it.
         with listening(other, port):
