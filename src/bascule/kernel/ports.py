@@ -1,8 +1,10 @@
 """Ports between bridges, which never import each other."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from bascule.kernel.bridge import Port
+from bascule.kernel.call import Principal
 from bascule.kernel.gate import OnActivity
 from bascule.kernel.identity.ownership import Parties
 from bascule.kernel.identity.proofs import Proofs
@@ -50,6 +52,131 @@ class MailCount(NamedTuple):
 class CountMail(Protocol):
     def __call__(self) -> MailCount: ...
 
+
+# -- agents elsewhere -------------------------------------------------------------------------------
+#
+# A handle with an `@` names an agent that this daemon's broker does not know: on another machine, or behind another
+# protocol. Its ticket has its home here; whoever stands behind the `@` passes the message on and brings the reply.
+
+
+class Outgoing(NamedTuple):
+    """A message that was sent here to an agent elsewhere."""
+
+    ticket_id: str
+    sender: Principal
+    # With its `@`.
+    target: str
+    payload: bytes
+    metadata: dict[str, Any]
+    expect_reply: bool
+    timeout_ms: int
+    conversation_id: str | None
+    at: int
+
+
+class Incoming(NamedTuple):
+    """A message from elsewhere for an agent or group here: a copy of a ticket whose home is there."""
+
+    # Ours for it; never one that a caller here could choose.
+    ticket_id: str
+    sender: Principal
+    target: str
+    payload: bytes
+    metadata: dict[str, Any]
+    expect_reply: bool
+    left_ms: int
+    conversation_id: str | None
+
+
+class IncomingReply(NamedTuple):
+    sender: Principal
+    # 1 for the first.
+    number: int
+    payload: bytes
+    metadata: dict[str, Any]
+
+
+class RemoteAgent(NamedTuple):
+    agent_id: str
+    type: str
+    # "online", "offline" or "unreachable".
+    status: str
+    seen_at: int
+    groups: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+
+
+class RemoteDelivery(NamedTuple):
+    # "outbox", "mailed" or "arrived".
+    state: str
+    at: int
+
+
+class KnownTicket(NamedTuple):
+    status: str
+    replies: int
+    late: bool
+    reason: str | None
+
+
+class Elsewhere(Protocol):
+    """Whoever stands behind an `@`. Changes ride in the transaction of what the broker does."""
+
+    def find(self, target: str) -> RemoteAgent:
+        """The agent that this target names, with its full name; `NotFound` says who is there instead."""
+
+    def agents(self) -> Iterable[RemoteAgent]: ...
+
+    def send(self, tx: Transaction, message: Outgoing) -> None:
+        """Take it over; it is passed on once `tx` is durable. `Overloaded` when too much waits already."""
+
+    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+        """A ticket whose home is here was cancelled, or its time is over."""
+
+    def dropped(self, tx: Transaction, ticket_id: str) -> None:
+        """The ticket is forgotten here, be it home's or a copy."""
+
+    def acked(self, tx: Transaction, ticket_id: str) -> None:
+        """The agent here has the message of this copy."""
+
+    def replied(self, tx: Transaction, ticket_id: str, reply: IncomingReply) -> None:
+        """The agent here replied to this copy."""
+
+    def delivery(self, ticket_id: str) -> RemoteDelivery | None:
+        """How far a message from here got; None when its agent has acknowledged it, or nothing is known."""
+
+
+class RemoteMail(Protocol):
+    """What the broker does for those who stand behind an `@`. Each call is a part of the caller's transaction."""
+
+    def deliver(self, tx: Transaction, message: Incoming) -> None:
+        """`NotFound` for an unknown handle, `Overloaded` when its inbox is full."""
+
+    def mirror(self, tx: Transaction, ticket_id: str, status: str, *, late: bool, reason: str | None) -> None:
+        """A copy takes the status that its home says."""
+
+    def acknowledge(self, tx: Transaction, ticket_id: str) -> None:
+        """The agent elsewhere has the message of a ticket whose home is here."""
+
+    def answer(self, tx: Transaction, ticket_id: str, reply: IncomingReply) -> None:
+        """It replied. `Conflict` when the ticket is cancelled, `NotFound` when it is gone."""
+
+    def refuse(self, tx: Transaction, ticket_id: str, reason: str) -> None:
+        """It can never have the message: the ticket ends with this reason."""
+
+    def known(self, ticket_id: str) -> KnownTicket | None: ...
+
+    def agents(self) -> Iterable[RemoteAgent]:
+        """Those of this daemon that others may be told of."""
+
+
+class Remotes(Protocol):
+    def add(self, elsewhere: Elsewhere, behind: str | None = None) -> None:
+        """Targets that end with `@` and this word are its own; without a word, all that nobody else has."""
+
+
+REMOTES: Port[Remotes] = Port("agents elsewhere")
+REMOTE_MAIL: Port[RemoteMail] = Port("mail from elsewhere")
 
 PARTIES: Port[Parties] = Port("parties")
 SEEN: Port[OnActivity] = Port("seen")

@@ -1,0 +1,1 @@
+"""What people type about the mesh: `bascule mesh`, `bascule join`, `bascule node`."""

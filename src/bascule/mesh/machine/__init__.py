@@ -1,0 +1,1 @@
+"""Where the mesh touches the machine: the connection to NATS, and a nats-server of our own."""

@@ -1,0 +1,170 @@
+"""What nodes say to each other: one envelope holds a list of items, each of one of eight kinds.
+
+| kind | from, to | idempotent by |
+|---|---|---|
+| offer | home to copy | the ticket, or its tombstone |
+| cancel, over | home to copy | rank |
+| acked, reply, refused | copy to home | state; of a reply its number |
+| receipt | both | nothing: it is not confirmed itself |
+| hello | both | nothing |
+
+Home is the daemon of the sender: it alone changes the status of a ticket. The receiver's daemon holds a copy and owns
+delivery. An item stays in the outbox until the other side's receipt says that it is on its disk.
+"""
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from bascule.foundation.ids import AGENT_ID_PATTERN, TICKET_ID_PATTERN
+from gabp import codec
+
+VERSION = 1
+# Items in one envelope: enough for the commits of one turn, few enough for one turn of the receiver's loop.
+MAX_ITEMS = 64
+# An item is this much larger than its payload and metadata at most; a letter is checked against the server's limit.
+ITEM_OVERHEAD = 4_096
+
+_Id = Annotated[str, Meta(pattern=TICKET_ID_PATTERN)]
+_Handle = Annotated[str, Meta(pattern=AGENT_ID_PATTERN)]
+_Rank = Annotated[int, Meta(ge=0, le=2**53)]
+_Ms = Annotated[int, Meta(ge=0, le=2**53)]
+_Text = Annotated[str, Meta(max_length=500)]
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", omit_defaults=True, gc=False):
+    """Unknown fields are passed over: a newer node may say more."""
+
+
+class Anchor(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The newest durable record of the sender's ledger."""
+
+    seq: Annotated[int, Meta(ge=0)] = 0
+    head: Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{64})?$(?!\n)")] = ""
+
+
+class Confirmed(Item, frozen=True, kw_only=True):
+    """An item that is kept until its receipt comes; `n` counts the items of one node to another."""
+
+    n: Annotated[int, Meta(ge=1, le=2**53)]
+    # The ticket's id at home.
+    ticket: _Id
+
+
+class Offer(Confirmed, frozen=True, kw_only=True, tag="offer"):
+    # Who sent it there: an agent's handle, or `local` or `person` with `sender_kind`.
+    sender: _Handle
+    sender_kind: Annotated[str, Meta(pattern=r"^(?:agent|local|person)$(?!\n)")] = "agent"
+    # An agent or group of the receiver.
+    target: _Handle
+    payload: msgspec.Raw
+    metadata: dict[str, Any] = {}
+    expect_reply: bool = True
+    # What is left of the time to reply, and the wall time after which the item is not acted on any more.
+    left_ms: _Ms
+    use_by: _Ms
+    conversation: _Id | None = None
+    rank: _Rank = 0
+    # Sent to a group of any node: a node without a free member answers `refused` with `busy`.
+    any: bool = False
+
+
+class Cancel(Confirmed, frozen=True, kw_only=True, tag="cancel"):
+    rank: _Rank
+    reason: _Text | None = None
+    use_by: _Ms
+
+
+class Over(Confirmed, frozen=True, kw_only=True, tag="over"):
+    rank: _Rank
+    use_by: _Ms
+
+
+class Acked(Confirmed, frozen=True, kw_only=True, tag="acked"):
+    pass
+
+
+class Reply(Confirmed, frozen=True, kw_only=True, tag="reply"):
+    # 1 for the first; home takes only the next one.
+    number: Annotated[int, Meta(ge=1, le=1_000)]
+    sender: _Handle
+    payload: msgspec.Raw
+    metadata: dict[str, Any] = {}
+
+
+class Refused(Confirmed, frozen=True, kw_only=True, tag="refused"):
+    # Of `WHY`.
+    why: Annotated[str, Meta(max_length=32)]
+    text: _Text = ""
+
+
+# Of `Refused.why`: those that end a ticket, and those after which home tries again.
+FINAL = frozenset({"unknown", "policy", "late", "too_large"})
+PASSING = frozenset({"full", "busy"})
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """One item of a receipt. From home it also says how the ticket is now."""
+
+    n: int
+    ticket: _Id
+    status: Annotated[str, Meta(max_length=16)] | None = None
+    rank: _Rank = 0
+    late: bool = False
+    # Home does not want it: the ticket is cancelled, or unknown.
+    refused: Annotated[str, Meta(max_length=32)] | None = None
+
+
+class Receipt(Item, frozen=True, kw_only=True, tag="receipt"):
+    taken: Annotated[list[Taken], Meta(max_length=1_000)]
+
+
+class Hello(Item, frozen=True, kw_only=True, tag="hello"):
+    # One life of the sender's daemon, and the end of its ledger when that began.
+    life: Annotated[str, Meta(max_length=64)]
+    began: Anchor
+    version: Annotated[str, Meta(max_length=32)] = ""
+    # The newest anchor of the receiver that the sender holds.
+    yours: Anchor | None = None
+    # The receiver should answer with one.
+    answer: bool = False
+
+
+AnyItem: TypeAlias = Offer | Cancel | Over | Acked | Reply | Refused | Receipt | Hello
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    v: int
+    anchor: Anchor
+    items: Annotated[list[AnyItem], Meta(max_length=MAX_ITEMS)]
+
+
+BODY: codec.Decoder[Body] = codec.Decoder(Body, max_depth=codec.MAX_ANSWER_DEPTH)
+
+
+class LifeSign(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """What a node puts on the board of the living, signed."""
+
+    life: Annotated[str, Meta(max_length=64)]
+    began: Anchor
+    version: Annotated[str, Meta(max_length=32)] = ""
+    # Groups with how many members that are free.
+    free: dict[str, int] = {}
+
+
+class ListedAgent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    handle: _Handle
+    type: Annotated[str, Meta(max_length=64)] = "agent"
+    online: bool = True
+    groups: Annotated[list[_Handle], Meta(max_length=16)] = []
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """A node's agents, as it says itself."""
+
+    agents: Annotated[list[ListedAgent], Meta(max_length=10_000)]
+
+
+LIFE_SIGN: codec.Decoder[LifeSign] = codec.Decoder(LifeSign)
+LISTING: codec.Decoder[Listing] = codec.Decoder(Listing)
