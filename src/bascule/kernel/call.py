@@ -38,6 +38,23 @@ def sender_name(principal: Principal) -> str:
     return agent_of(principal) or str(principal)
 
 
+_NODE_PREFIX = "node:"
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def node_principal(node: str) -> Principal:
+    """Another daemon of the mesh, speaking for itself."""
+    return Principal(_NODE_PREFIX + node)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def node_of(principal: Principal) -> str | None:
+    """The machine that a principal elsewhere comes from; None for everybody here. No door of ours gives such a one."""
+    if principal.startswith(_NODE_PREFIX):
+        return principal[len(_NODE_PREFIX) :]
+    return principal.partition("@")[2] or None
+
+
 class Grade(IntEnum):
     """What a session of the console has shown: each grade may what those below it may."""
 

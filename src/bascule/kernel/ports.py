@@ -1,6 +1,6 @@
 """Ports between bridges, which never import each other."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from bascule.kernel.bridge import Port
@@ -119,11 +119,16 @@ class KnownTicket(NamedTuple):
     reason: str | None
 
 
+class OnAgents(Protocol):
+    def __call__(self) -> None: ...
+
+
 class Elsewhere(Protocol):
     """Whoever stands behind an `@`. Changes ride in the transaction of what the broker does."""
 
-    def find(self, target: str) -> RemoteAgent:
-        """The agent that this target names, with its full name; `NotFound` says who is there instead."""
+    def find(self, target: str) -> RemoteAgent | None:
+        """The agent that this target names, with its full name; `NotFound` says who is there instead. None for a bare
+        handle that nobody elsewhere has."""
 
     def agents(self) -> Iterable[RemoteAgent]: ...
 
@@ -166,13 +171,26 @@ class RemoteMail(Protocol):
 
     def known(self, ticket_id: str) -> KnownTicket | None: ...
 
+    def outgoing(self, ticket_id: str) -> Outgoing | None:
+        """The message of an open ticket whose home is here, to be sent once more."""
+
+    def replies(self, ticket_id: str) -> Sequence[IncomingReply]:
+        """What agents here replied to a copy."""
+
     def agents(self) -> Iterable[RemoteAgent]:
         """Those of this daemon that others may be told of."""
 
+    def has_free_member(self, group: str) -> bool:
+        """Somebody of this group would get a message at once."""
+
+    def watch_agents(self, callback: OnAgents) -> None:
+        """Called when who is here, or whether they are online, may have changed."""
+
 
 class Remotes(Protocol):
-    def add(self, elsewhere: Elsewhere, behind: str | None = None) -> None:
-        """Targets that end with `@` and this word are its own; without a word, all that nobody else has."""
+    def add(self, elsewhere: Elsewhere | None, behind: str | None = None) -> None:
+        """Targets that end with `@` and this word are its own; without a word, all that nobody else has. None takes
+        it away again."""
 
 
 REMOTES: Port[Remotes] = Port("agents elsewhere")

@@ -30,7 +30,8 @@ from bascule.mesh.cards import (
 from bascule.mesh.join_code import CODE_SECONDS, JoinCode, bus_key, proof_key, public_text
 from bascule.mesh.knock import NUMBER_BYTES, AnswerState, Knock, KnockAnswer, Opened, Party, Refusal, words_between
 from bascule.mesh.membership import keys_of
-from bascule.mesh.records import Invitation, JoinRequest, Membership, RequestState
+from bascule.mesh.membership_records import Invitation, JoinRequest, RequestState
+from bascule.mesh.records import Membership
 from bascule.mesh.roster import MAX_NODES, REVOKED_KEY, Roster
 
 INVITES_TABLE: Final = "mesh_invites"

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from bascule.mesh.knock import Party
+from bascule.mesh.membership_records import Asking
 
 
 class Standing(StrEnum):
@@ -17,20 +17,6 @@ class Standing(StrEnum):
     REVOKED = "revoked"
     # Two daemons live with its keys: a copied disk. Both stop until a person has said which one stays.
     CLONED = "cloned"
-
-
-class Asking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a waiting node needs to go on after a restart."""
-
-    # Of the code; None: it logs in with a creds file.
-    secret: str | None = None
-    # Ours, and what the holder of the mesh key has shown (see `knock`).
-    number: str
-    holder: Party
-    holder_number: str
-    asked_at: int
-    # Wall time here after which nobody is asked any more.
-    ends_at: int
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,44 +47,76 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     asking: Asking | None = None
 
 
-class KnownCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A card as it was signed; under the key `_revoked` the list of those revoked."""
+# -- what is under way --
 
-    signed: bytes
+
+class OutItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Said to another node, and not confirmed by it yet."""
+
+    node: str
+    # The ticket's id at its home.
+    ticket: str
+    kind: str
+    # The item as it is sent.
+    data: bytes
     at: int
+    use_by: int
 
 
-class Invitation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A code that was made here, by its public bus key. The code itself is not kept."""
+class Arrival(msgspec.Struct, frozen=True, gc=False):
+    """A node has said that our offer is on its disk."""
 
-    # Who signs with it has the code.
-    proof_key: str
-    expires_at: int
-    # Of the card that it leads to.
-    owner: str
-    owner_name: str = ""
-    # The signing key of the one node that asked with it.
-    used_by: str | None = None
+    at: int
+    # The end of its ledger then. If it ever begins a life with less, it was rolled back and has lost the offer.
+    seq: int
 
 
-class RequestState(StrEnum):
-    ASKED = "asked"
-    ACCEPTED = "accepted"
-    DENIED = "denied"
+class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A ticket whose home is here and whose agent is elsewhere."""
+
+    handle: str
+    # Where it was offered: one node, of a group of any node perhaps several.
+    nodes: tuple[str, ...]
+    use_by: int
+    # Counts the changes of its status.
+    rank: int = 0
+    arrived: dict[str, Arrival] = {}
+    # For a group of any node.
+    any: bool = False
 
 
-class JoinRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node that asks to be let in, by its signing key."""
+class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A ticket from elsewhere. It stays until `use_by`, longer than the ticket itself: it is what makes an offer that
+    comes twice the same offer."""
 
-    joiner: Party
-    commitment: str
-    # The joiner's number and ours.
-    number: str
-    holder_number: str
-    words: str
-    invitation: str | None = None
-    version: str = ""
-    asked_at: int
-    ends_at: int
-    state: RequestState = RequestState.ASKED
-    card: bytes | None = None
+    node: str
+    home: str
+    use_by: int
+    # Of the newest word of its home that was followed.
+    rank: int = 0
+    # Replies that were made here, and that home has confirmed.
+    replies: int = 0
+    confirmed: int = 0
+    # The end of home's ledger when it confirmed the last one.
+    seq: int = 0
+    # Why the offer was refused; such a copy has no ticket.
+    refused: str | None = None
+    text: str = ""
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of another node beside its card."""
+
+    # Whether a person lets its agents write to ours; None: nobody has been asked.
+    met: bool | None = None
+    # The newest end of its ledger that it told us, for `ledger verify --peers`.
+    seq: int = 0
+    head: str = ""
+    # Offers to be used up to this time are not taken any more: what would make them the same offer was dropped.
+    floor: int = 0
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """By mailbox: the last letter that was read there."""
+
+    number: int

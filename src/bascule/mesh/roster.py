@@ -11,7 +11,7 @@ from bascule.foundation.clock import Clock
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.mesh.cards import BadCard, Card, Revoked, read_card, read_revoked
-from bascule.mesh.records import KnownCard
+from bascule.mesh.membership_records import KnownCard
 
 TABLE: Final = "mesh_cards"
 # Not a name that a node can have.

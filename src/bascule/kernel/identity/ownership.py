@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from bascule.foundation.errors import Forbidden
-from bascule.kernel.call import BROWSER, LOCAL, PERSON, Principal, agent_principal
+from bascule.kernel.call import BROWSER, LOCAL, PERSON, Principal, agent_principal, node_of
 from bascule.kernel.rows import Row, WhoKind
 
 # Raises `Forbidden` when the call is not this principal's to make.
@@ -39,6 +39,8 @@ def ownership(row: Row, parties: Parties, starters: Mapping[str, Starter]) -> Ow
             return partial(_check_person, row.name)
         case WhoKind.BROWSER:
             return partial(_check_browser, row.name)
+        case WhoKind.NODE:
+            return partial(_check_node, row.name)
 
 
 def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:
@@ -77,6 +79,13 @@ def _check_person(method: str, principal: Principal, _params: Any) -> None:
         raise Forbidden(
             f"only the person may call {method}",
             hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
+        )
+
+
+def _check_node(method: str, principal: Principal, _params: Any) -> None:
+    if node_of(principal) is None:
+        raise Forbidden(
+            f"{principal} may not call {method}", hint="only other machines of the mesh may: they do by themselves"
         )
 
 
