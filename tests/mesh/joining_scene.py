@@ -49,10 +49,12 @@ class Holder:
             self.roster.put(tx, card.node, sign_card(self.key, card))
 
     def invite(self, owner_name: str | None = None):
+        key, row, code = self.admissions.new_invite(
+            self.own, addresses=["127.0.0.1:5052"], certificate=CERTIFICATE, owner_name=owner_name
+        )
         with Transaction() as tx:
-            return self.admissions.invite(
-                tx, self.own, addresses=["127.0.0.1:5052"], certificate=CERTIFICATE, owner_name=owner_name
-            )
+            tx.put(self.admissions.invites, key, row)
+        return code
 
     def take(self, data: bytes) -> KnockAnswer:
         with Transaction() as tx:

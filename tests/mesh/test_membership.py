@@ -16,6 +16,7 @@ S, E = Standing, Event
 ALLOWED = {
     (None, E.BEGIN): S.MEMBER,
     (None, E.ASK): S.WAITING,
+    (S.WAITING, E.ASKED_AGAIN): S.WAITING,
     (S.WAITING, E.ACCEPTED): S.MEMBER,
     (S.WAITING, E.ENDED): None,
     (S.WAITING, E.LEFT): None,

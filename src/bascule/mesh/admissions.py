@@ -19,7 +19,6 @@ from bascule.kernel.journal_ports import JournalStore
 from bascule.mesh.cards import (
     CARD_DAYS,
     DAY_MS,
-    RESERVED_NODES,
     Card,
     Revoked,
     bytes_of,
@@ -27,10 +26,11 @@ from bascule.mesh.cards import (
     sign_revoked,
     text_of,
 )
-from bascule.mesh.join_code import CODE_SECONDS, JoinCode, bus_key, proof_key, public_text
+from bascule.mesh.join_code import CODE_SECONDS, MAX_ADDRESSES, JoinCode, bus_key, proof_key, public_text
 from bascule.mesh.knock import NUMBER_BYTES, AnswerState, Knock, KnockAnswer, Opened, Party, Refusal, words_between
 from bascule.mesh.membership import keys_of
 from bascule.mesh.membership_records import Invitation, JoinRequest, RequestState
+from bascule.mesh.names import RESERVED_NODES
 from bascule.mesh.records import Membership
 from bascule.mesh.roster import MAX_NODES, REVOKED_KEY, Roster
 
@@ -74,10 +74,10 @@ class Admissions:
 
     # -- codes --
 
-    def invite(
-        self, tx: Transaction, own: Membership, *, addresses: list[str], certificate: str, owner_name: str | None
-    ) -> JoinCode:
-        """A code for one's own node, or for one of somebody else's."""
+    def new_invite(
+        self, own: Membership, *, addresses: list[str], certificate: str, owner_name: str | None
+    ) -> tuple[str, Invitation, JoinCode]:
+        """A code for one's own node, or for one of somebody else's; key and row of `invites`, which the caller puts."""
         now = self._clock.wall_ms()
         if len(self.open_invites()) >= MAX_INVITES:
             raise Overloaded(
@@ -89,15 +89,15 @@ class Admissions:
         owner, name = self.owner_of(own, owner_name)
         expires = now + CODE_SECONDS * 1000
         row = Invitation(proof_key=public_text(proof_key(secret)), expires_at=expires, owner=owner, owner_name=name)
-        tx.put(self.invites, public_text(bus_key(secret)), row)
-        return JoinCode(
-            addresses=addresses,
+        code = JoinCode(
+            addresses=addresses[:MAX_ADDRESSES],
             certificate=bytes.fromhex(certificate),
             mesh=own.mesh,
             mesh_key=bytes_of(own.mesh_key),
             secret=secret,
             expires_ms=expires,
         )
+        return public_text(bus_key(secret)), row, code
 
     def open_invites(self) -> Mapping[str, int]:
         """Bus keys that may still ask to join, with the wall time until which they may."""

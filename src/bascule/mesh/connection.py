@@ -72,6 +72,10 @@ class Connection:
         """A server that was started before its mesh was stored."""
         self.hub = hub
 
+    def notice(self) -> None:
+        """Something in the store has changed."""
+        self._changed.set()
+
     def follow(self) -> Deferred[None]:
         """Settled when the machine was brought to what the store says now, or that failed."""
         waiting: Deferred[None] = Deferred()

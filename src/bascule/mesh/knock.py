@@ -24,7 +24,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Meta
 
-from bascule.mesh.cards import KeyText, NodeText, bytes_of, text_of
+from bascule.mesh.cards import KeyText, bytes_of, text_of
+from bascule.mesh.names import NodeText
 from bascule.mesh.words import words_of
 from bascule.wire.canonical import canonical
 from gabp import codec

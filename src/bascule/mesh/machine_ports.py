@@ -100,15 +100,15 @@ class Traffic(Protocol):
 class NoTraffic:
     """Of a member that sends and reads nothing."""
 
-    def begin(self, post: Post, own: Membership) -> Reader:  # noqa: ARG002 - see `Traffic`
+    def begin(self, post: Post, own: Membership) -> Reader:
         return self
 
     def end(self) -> None: ...
 
-    def facts(self, node: str) -> PeerFacts:  # noqa: ARG002 - see `Traffic`
+    def facts(self, node: str) -> PeerFacts:
         return PeerFacts()
 
-    def opened(self, mailbox: str) -> int:  # noqa: ARG002 - see `Reader`
+    def opened(self, mailbox: str) -> int:
         return 0
 
     def closed(self) -> None: ...

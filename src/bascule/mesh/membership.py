@@ -27,6 +27,8 @@ class Event(StrEnum):
     BEGIN = "begin"
     # A person here wants to join one.
     ASK = "ask"
+    # The holder of the mesh key began anew: we asked once more, with another number.
+    ASKED_AGAIN = "asked again"
     # The mesh key's holder has signed our card.
     ACCEPTED = "accepted"
     # A person there said no, or nobody answered in time.
@@ -46,7 +48,12 @@ class Event(StrEnum):
 # None: in no mesh.
 TRANSITIONS: Mapping[Standing | None, Mapping[Event, Standing | None]] = {
     None: {Event.BEGIN: Standing.MEMBER, Event.ASK: Standing.WAITING},
-    Standing.WAITING: {Event.ACCEPTED: Standing.MEMBER, Event.ENDED: None, Event.LEFT: None},
+    Standing.WAITING: {
+        Event.ASKED_AGAIN: Standing.WAITING,
+        Event.ACCEPTED: Standing.MEMBER,
+        Event.ENDED: None,
+        Event.LEFT: None,
+    },
     Standing.MEMBER: {
         Event.RENEWED: Standing.MEMBER,
         Event.REVOKED: Standing.REVOKED,
