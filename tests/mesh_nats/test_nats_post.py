@@ -1,10 +1,8 @@
 """The post over one real nats-server: letters, boards, and days on which the server dies, freezes or forgets."""
 
 import asyncio
-import contextlib
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,32 +11,9 @@ import uvloop
 from bascule.mesh.cards import Keys
 from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.ports import Board, Fault, NotMailed
-from nats_servers import AUTHORITY, Cluster, Recorder, cluster
+from nats_servers import AUTHORITY, Recorder, cluster
+from nats_stories import posts, run
 from patience import PATIENCE
-
-
-@contextlib.asynccontextmanager
-async def posts(servers: Cluster, *names: str) -> AsyncIterator[list[tuple[NatsPost, Recorder]]]:
-    """Open ones, each with its reader."""
-    made = [(NatsPost(name, servers.node(name), servers.urls), Recorder()) for name in names]
-    servers.reload()
-    try:
-        for post, reader in made:
-            await post.open(reader)
-        for _, reader in made:
-            await reader.until(lambda reader=reader: reader.is_open)
-        yield made
-    finally:
-        for post, _ in made:
-            await post.close()
-
-
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(1.8 * PATIENCE):
-            await story()
-
-    uvloop.run(bounded())
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,9 @@ _DOCS = "see docs/mesh.md, permissions"
 # Of the server's errors those that mean: no room. Store failed (its limit), storage exceeded, resources, account.
 _FULL = frozenset({10077, 10047, 10023, 10028, 10002})
 # No such stream; JetStream off for the account, or for the server.
-_NOT_SET_UP = frozenset({10059, 10039, 10076})
+NO_STREAM = 10059
 NO_CONSUMER = 10014
+_NOT_SET_UP = frozenset({NO_STREAM, 10039, 10076})
 
 
 class _Error(msgspec.Struct, frozen=True):

@@ -13,14 +13,17 @@ from bascule.mesh.machine.layout import Permissions
 MAX_PAYLOAD = 2 * 1024 * 1024
 # How long the node that holds the mesh key may take to answer who wants to join.
 ANSWER_SECONDS = 60
-# A joiner sends one request at a time.
-MAX_INVITED_CONNECTIONS = 64
+# Enough to see what went wrong last week; so many files of so many bytes.
+LOG_BYTES = 1024 * 1024
+LOG_FILES = 3
 
 
 class HubFiles(NamedTuple):
     certificate: str
     key: str
     store: str
+    log: str
+    pid: str
 
 
 def user(bus_key: str) -> str:
@@ -55,6 +58,10 @@ def config(host: str, port: int, files: HubFiles, max_store: int, logins: list[d
         "host": host,
         "port": port,
         "server_name": "bascule-hub",
+        "pid_file": files.pid,
+        "log_file": files.log,
+        "logfile_size_limit": LOG_BYTES,
+        "logfile_max_num": LOG_FILES,
         "max_payload": MAX_PAYLOAD,
         "tls": {
             "cert_file": files.certificate,

@@ -28,7 +28,7 @@ LIVE_SECONDS = 90
 # Long enough that every watcher hears that a value is gone.
 MARKER_SECONDS = 60
 # Enough for the listings of a thousand nodes; of each key only the newest value is kept.
-BOARD_BYTES = 64 * 1024 * 1024
+BOARD_BYTES = 32 * 1024 * 1024
 
 
 # Without them nobody hears that a value is gone because of its age.
@@ -75,8 +75,9 @@ def node_permissions(node: str) -> Permissions:
 def authority_permissions(node: str) -> Permissions:
     """Of the node that holds the mesh key: it makes the streams, posts all cards and answers those who want to join."""
     own = node_permissions(node)
-    publish = [*own.publish, board_key(Board.CARDS, ">"), f"{API}.STREAM.CREATE.{STREAM}"]
-    publish += [f"{API}.STREAM.CREATE.{bucket(board)}" for board in Board]
+    made = [STREAM, *(bucket(board) for board in Board)]
+    publish = [*own.publish, board_key(Board.CARDS, ">")]
+    publish += [f"{API}.STREAM.{verb}.{stream}" for stream in made for verb in ("CREATE", "INFO")]
     return Permissions(publish, [*own.subscribe, f"{JOIN}.*"], answer=True)
 
 

@@ -4,12 +4,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from bascule.mesh.machine import layout
-from bascule.mesh.machine.bus import REQUEST_SECONDS, ApiFault, Bus
+from bascule.mesh.machine.bus import NO_STREAM, REQUEST_SECONDS, ApiFault, Bus
 from bascule.mesh.machine.login import BusFault, Login
 from bascule.mesh.ports import Fault
 
-# The stream is there already with other settings: its operator wants it so.
-_IN_USE = 10058
 # Making a replicated stream waits for an election.
 _CREATE_SECONDS = 15.0
 
@@ -25,10 +23,11 @@ async def set_up(
     async with _connected(login, report) as bus:
         for config in layout.streams(replicas, max_bytes):
             try:
-                await bus.api(f"STREAM.CREATE.{config['name']}", config, _CREATE_SECONDS)
+                await bus.api(f"STREAM.INFO.{config['name']}")
             except ApiFault as fault:
-                if fault.code != _IN_USE:
+                if fault.code != NO_STREAM:
                     raise
+                await bus.api(f"STREAM.CREATE.{config['name']}", config, _CREATE_SECONDS)
 
 
 async def ask_to_join(
