@@ -98,6 +98,7 @@ SLOW = frozenset(
         "helpers",
         "load",
         "mcp",
+        "mesh_nats",
         "shim",
         "web",
         "wrap",
