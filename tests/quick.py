@@ -102,6 +102,7 @@ SLOW = frozenset(
         "load",
         "mcp",
         "mesh",
+        "mesh_nats",
         "shim",
         "web",
         "wrap",

@@ -419,8 +419,11 @@ class Tickets:
             return target, None
         remote = self._state.remotes.find(target)
         if remote is not None:
-            return remote.agent_id, remote
-        return self._agents.find(target).agent_id, None
+            target = remote.agent_id
+            if "@" in target:
+                return target, remote
+        self._agents.check_target(target)
+        return target, None
 
     def _ask_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
         check_question(self._state, sender, size, has_person=self._has_person())

@@ -127,8 +127,8 @@ class Elsewhere(Protocol):
     """Whoever stands behind an `@`. Changes ride in the transaction of what the broker does."""
 
     def find(self, target: str) -> RemoteAgent | None:
-        """The agent that this target names, with its full name; `NotFound` says who is there instead. None for a bare
-        handle that nobody elsewhere has."""
+        """The agent that this target names, with its full name; one without an `@` in it is an agent or group here.
+        `NotFound` says who is there instead. None for a bare handle that nobody elsewhere has."""
 
     def agents(self) -> Iterable[RemoteAgent]: ...
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from bascule.kernel.policy.rules import Rule
     from bascule.kernel.settings import Settings
 
 
@@ -20,16 +21,20 @@ class MeshDeclared(Declared):
     checked_by = "bascule.mesh.cli.checks:CHECKS"
     commands = (Commands("bascule.mesh.cli.command", ("mesh", "join", "node")),)
 
-    def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.mesh.membership_records import Invitation, JoinRequest, KnownCard
-        from bascule.mesh.records import Membership
+    def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
+        from bascule.mesh import rules as mesh_rules
 
         return {
-            "mesh": Membership,
-            "mesh_cards": KnownCard,
-            "mesh_invites": Invitation,
-            "mesh_requests": JoinRequest,
+            "restrictive": mesh_rules.RESTRICTIVE,
+            "standard": mesh_rules.STANDARD,
+            "permissive": mesh_rules.STANDARD,
         }
+
+    def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
+        from bascule.mesh.membership_records import TABLES as MEMBERSHIP_TABLES
+        from bascule.mesh.state import TABLES
+
+        return {**TABLES, **MEMBERSHIP_TABLES}
 
     def settings(self) -> "type[Settings]":
         from bascule.mesh.settings import MeshSettings

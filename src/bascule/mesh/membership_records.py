@@ -62,3 +62,10 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ends_at: int
     state: RequestState = RequestState.ASKED
     card: bytes | None = None
+
+
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "mesh_cards": KnownCard,
+    "mesh_invites": Invitation,
+    "mesh_requests": JoinRequest,
+}

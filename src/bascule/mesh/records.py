@@ -81,6 +81,8 @@ class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     # Counts the changes of its status.
     rank: int = 0
     arrived: dict[str, Arrival] = {}
+    # The item of the newest offer.
+    offered: str = ""
     # For a group of any node.
     any: bool = False
 
