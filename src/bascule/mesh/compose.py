@@ -3,6 +3,7 @@
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import REMOTE_MAIL, REMOTES
 from bascule.mesh.identity import Identity
+from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.ports import Post
 from bascule.mesh.records import Membership
 from bascule.mesh.service import Mesh
@@ -20,6 +21,10 @@ def make_mesh(kernel: KernelServices, ports: Ports) -> Bridge:
 
 
 def _nats_post(membership: Membership, identity: Identity) -> Post:
-    from bascule.mesh.machine.nats_post import NatsPost
-
-    return NatsPost(membership.node, identity.keys, membership.servers, membership.certificate, membership.creds_file)
+    return NatsPost(
+        membership.node,
+        identity.keys,
+        membership.servers,
+        certificate=membership.certificate,
+        creds_file=membership.creds_file,
+    )

@@ -129,6 +129,8 @@ class Nodes:
 
     def _live(self, node: Node, value: bytes | None, age_ms: int) -> None:
         if value is None:
+            # It said good-bye, or its last sign is too old.
+            node.reachable_until = float("-inf")
             return
         sign = read_directory(node.card.sign, node.card.node, value, LIFE_SIGN)
         was = self.is_reachable(node) and node.sign is not None and node.sign.life == sign.life

@@ -39,7 +39,10 @@ from bascule.kernel.journal_ports import JournalStore, LogLine
 from bascule.kernel.ledger import SEGMENT_RECORDS
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.presets import DEFAULT_PRESET
+from bascule.kernel.ports import REMOTE_MAIL, REMOTES
 from bascule.kernel.rows import Bound, Shape
+from bascule.mesh.service import MakePost, Mesh
+from bascule.mesh.settings import MeshSettings
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.clock import FakeClock
@@ -95,6 +98,7 @@ class House:
         workspace_limits: WorkspaceLimits | None = None,
         screen: Screen | None = None,
         evidence: EvidenceReader | None = None,
+        post: MakePost | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -111,6 +115,9 @@ class House:
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
         self._evidence = evidence or NoEvidence()
+        # Between this house and others, once it has joined them.
+        self._post = post
+        self.mesh: Mesh | None = None
         self.desktop: DesktopBridge | None = None
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
@@ -275,7 +282,13 @@ class House:
         self.tokens = TokenBook()
         self.connections = FakeConnections()
         self._store_of_life: Any = StoreOfOneLife(self.store)
-        faked = {"broker": self._make_broker, "workspace": self._make_workspace, "desktop": self._make_desktop}
+        faked: dict[str, Any] = {
+            "broker": self._make_broker,
+            "workspace": self._make_workspace,
+            "desktop": self._make_desktop,
+        }
+        if self._post is not None:
+            faked["mesh"] = self._make_mesh
         absent = {"game"} if self._screen is not None else {"game", "desktop"}
         life = self.life = Composition(
             [each for each in BRIDGES if each.name not in absent],
@@ -320,6 +333,17 @@ class House:
             on_revoked=kernel.forget_agent,
         )
         return self.broker.bridge()
+
+    def _make_mesh(self, kernel: KernelServices, ports: Ports) -> Bridge:
+        assert self._post is not None
+        self.mesh = Mesh(
+            kernel=kernel,
+            mail=ports.need(REMOTE_MAIL),
+            remotes=ports.need(REMOTES),
+            settings=MeshSettings(),
+            make_post=self._post,
+        )
+        return self.mesh.bridge()
 
     def _make_workspace(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         self.workspace = Workspace(
