@@ -91,6 +91,9 @@ class FakePost:
         self._values: dict[tuple[Board, str], bytes] = {}
 
     async def open(self, reader: Reader) -> None:
+        self.open_now(reader)
+
+    def open_now(self, reader: Reader) -> None:
         self.reader = reader
         self.bus.posts[self.node] = self
         self.connect()

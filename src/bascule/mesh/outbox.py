@@ -88,6 +88,12 @@ class Outbox:
     def of(self, node: str) -> list[str]:
         return list(self._waiting.get(node, ()))
 
+    def oldest_at(self, node: str) -> int | None:
+        """Wall time since when the oldest item waits."""
+        return next(
+            (self._table.rows[each].at for each in self._waiting.get(node, ()) if each in self._table.rows), None
+        )
+
     def nodes(self) -> list[str]:
         return list(self._loads)
 
