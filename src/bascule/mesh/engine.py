@@ -128,6 +128,7 @@ class Engine:
         self._cursor_due = False
         self._listing_due = False
         self._seen_ourselves = False
+        self._other_life = ""
         self._closed = False
         self._signing = False
         self._meeting: set[str] = set()
@@ -273,6 +274,9 @@ class Engine:
         daemon with our keys."""
         if sign.life == self.life:
             self._seen_ourselves = True
+        elif self._seen_ourselves and sign.life != self._other_life:
+            # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
+            self._other_life = sign.life
         elif self._seen_ourselves:
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 

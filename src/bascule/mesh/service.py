@@ -8,9 +8,7 @@ from bascule.mesh.traffic import MeshTraffic
 
 
 class Mesh:
-    def __init__(
-        self, *, kernel: KernelServices, mail: RemoteMail, remotes: Remotes, settings: MeshSettings
-    ) -> None:
+    def __init__(self, *, kernel: KernelServices, mail: RemoteMail, remotes: Remotes, settings: MeshSettings) -> None:
         self.traffic = MeshTraffic(kernel=kernel, mail=mail, remotes=remotes, settings=settings)
 
     def bridge(self) -> Bridge:
