@@ -82,7 +82,7 @@ class Copies:
                 conversation_id=item.conversation,
             ),
         )
-        self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by, rank=item.rank))
+        self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by))
         tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
 
     def refuse(self, tx: Transaction, node: str, item: Offer, why: str, text: str) -> None:

@@ -67,7 +67,6 @@ class Home:
             left_ms=message.timeout_ms,
             use_by=ticket.use_by,
             conversation=message.conversation_id,
-            rank=ticket.rank,
             any=ticket.any,
         )
         data = codec.encode(item)

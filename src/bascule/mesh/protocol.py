@@ -67,7 +67,6 @@ class Offer(Confirmed, frozen=True, kw_only=True, tag="offer"):
     left_ms: _Ms
     use_by: _Ms
     conversation: _Id | None = None
-    rank: _Rank = 0
     # Sent to a group of any node: a node without a free member refuses it as `busy`.
     any: bool = False
 
