@@ -1,8 +1,12 @@
 """Puts the mesh together."""
 
+import os
+
+from bascule.daemon.ports import STATE_DIR
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import REMOTE_MAIL, REMOTES
 from bascule.mesh.identity import Identity
+from bascule.mesh.machine.nats_machine import NatsMachine
 from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.ports import Post
 from bascule.mesh.records import Membership
@@ -17,6 +21,7 @@ def make_mesh(kernel: KernelServices, ports: Ports) -> Bridge:
         remotes=ports.need(REMOTES),
         settings=kernel.config.of(MeshSettings),
         make_post=_nats_post,
+        machine=NatsMachine(os.path.join(ports.need(STATE_DIR), "mesh"), kernel.gate.call_log.task_failed),
     ).bridge()
 
 

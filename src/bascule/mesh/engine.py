@@ -122,6 +122,9 @@ class Engine:
         self.halted: str | None = None
         # Called with the reason when this node must stop: its card was revoked, or its disk was copied.
         self.on_halt: Callable[[str], None] = lambda _why: None
+        # Called when another daemon lives with our keys, and with a node that is reachable again.
+        self.on_twin: Callable[[], None] = lambda: None
+        self.on_seen: Callable[[str], None] = lambda _node: None
         self._mailbox = ""
         self._read = 0
         self._cursor_due = False
@@ -231,6 +234,7 @@ class Engine:
             self._rolled_back(node.card.node, node.sign.began)
         self.outbox.again(node.card.node)
         self._publish("node_online", id_=node.card.node)
+        self.on_seen(node.card.node)
 
     def _rolled_back(self, name: str, began: Anchor) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
@@ -265,6 +269,7 @@ class Engine:
             self._seen_ourselves = True
         elif self._seen_ourselves:
             self.halt("another daemon lives with the keys of this one: its disk was copied")
+            self.on_twin()
 
     def agents_changed(self) -> None:
         if not self._listing_due:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bascule.mesh.ports import Board, Fault, Hub, Post, Reader
+from bascule.mesh.ports import Fault, Hub, Post
 from bascule.mesh.records import Membership
 
 # Gets the name that is wished for and a knock, and returns the answer.
@@ -39,8 +39,10 @@ class MemberPost(Post, Protocol):
 class MemberHub(Hub, Protocol):
     # Of its certificate.
     certificate_pem: str
-    # "host:port" where this daemon reaches it.
-    own_address: str
+
+    @property
+    def own_address(self) -> str:
+        """ "host:port" where this daemon reaches it."""
 
 
 class Machine(Protocol):
@@ -88,33 +90,43 @@ class PeerFacts(NamedTuple):
 class Traffic(Protocol):
     """What goes over the post once this node is a member: letters, signs of life, listings."""
 
-    def begin(self, post: Post, own: Membership) -> Reader:
-        """The post is about to be opened."""
+    def join(self, membership: Membership, post: Post) -> Awaitable[None]:
+        """Open the post, and use it."""
 
-    def end(self) -> None:
-        """The post is closed."""
+    def leave(self) -> Awaitable[None]:
+        """Close it."""
 
     def facts(self, node: str) -> PeerFacts: ...
 
 
-class NoTraffic:
-    """Of a member that sends and reads nothing."""
+_NO_MACHINE = "this daemon has no machine to join others with"
 
-    def begin(self, post: Post, own: Membership) -> Reader:
-        return self
 
-    def end(self) -> None: ...
+class NoMachine:
+    """Where nobody can begin or join a mesh by a command."""
 
-    def facts(self, node: str) -> PeerFacts:
-        return PeerFacts()
+    def missing(self, *, hub: bool) -> str | None:
+        return _NO_MACHINE
 
-    def opened(self, mailbox: str) -> int:
-        return 0
+    def names(self) -> tuple[str, str]:
+        return "", ""
 
-    def closed(self) -> None: ...
+    def make_hub(self, own: Membership) -> MemberHub:
+        raise NotReached(Fault.MISSING, _NO_MACHINE)
 
-    def live(self, src: str, data: bytes) -> None: ...
+    async def remove_hub(self, own: Membership) -> None: ...
 
-    def mailed(self, src: str, data: bytes, number: int) -> None: ...
+    def make_post(self, own: Membership) -> MemberPost:
+        raise NotReached(Fault.MISSING, _NO_MACHINE)
 
-    def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None: ...
+    async def set_up(self, own: Membership, hub: Hub | None, replicas: int) -> None:
+        raise NotReached(Fault.MISSING, _NO_MACHINE)
+
+    async def fetch_certificate(self, host: str, port: int) -> tuple[str, str]:
+        raise NotReached(Fault.MISSING, _NO_MACHINE)
+
+    async def ask_to_join(self, login: Login, node: str, data: bytes, seconds: float) -> bytes:
+        raise NotReached(Fault.MISSING, _NO_MACHINE)
+
+    def creds_problem(self, path: str) -> str | None:
+        return _NO_MACHINE

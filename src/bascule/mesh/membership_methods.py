@@ -100,6 +100,7 @@ class MembershipMethods:
     # -- its life --
 
     def open(self) -> None:
+        self.roster.load()
         self.connection.start()
         self.joining.start()
 
@@ -122,7 +123,7 @@ class MembershipMethods:
 
     def _moved(self) -> None:
         """Our own place has changed, and that is on disk."""
-        self._events.publish(Fact(kind=Kind.DAEMON, event="mesh", status=self._views.standing()))
+        self._events.publish(Fact(kind=Kind.NODE, event="moved", status=self._views.standing()))
         self.connection.notice()
         self.joining.start()
 
@@ -315,7 +316,7 @@ class MembershipMethods:
             answer = self.admissions.take(tx, own, opened)
         if tx.puts:
             node = opened.knock.joiner.node
-            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.DAEMON, event="mesh.asked", text=node)))
+            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.NODE, event="asked", id=node)))
             # A joiner that hears of the question finds it still there after a crash.
             await self._journal.commit(tx, DAEMON, "mesh.asked")
         return write_answer(answer)

@@ -85,6 +85,13 @@ class Outbox:
     def load(self, node: str) -> Load:
         return self._loads.get(node, _EMPTY)
 
+    def oldest_at(self, node: str) -> int | None:
+        """Wall time since which the first of those that wait does."""
+        for item_id in self._waiting.get(node, ()):
+            if (item := self._table.rows.get(item_id)) is not None:
+                return item.at
+        return None
+
     def of(self, node: str) -> list[str]:
         return list(self._waiting.get(node, ()))
 
