@@ -44,6 +44,7 @@ from bascule.mesh.protocol import (
     Listing,
 )
 from bascule.mesh.records import Cursor
+from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
 
 _replace = msgspec.structs.replace
@@ -51,8 +52,6 @@ _replace = msgspec.structs.replace
 LISTING_MS = 500
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
-# A clock that is further off than this would take or drop mail by a wrong time.
-MAX_SKEW_MS = 3_600_000
 
 
 class Engine:
@@ -187,7 +186,7 @@ class Engine:
 
     def _takes_letters(self) -> bool:
         skew = self.post.state.skew_ms
-        return self.halted is None and not self._closed and (skew is None or abs(skew) <= MAX_SKEW_MS)
+        return self.halted is None and not self._closed and (skew is None or abs(skew) < SKEW_STOP_MS)
 
     def _store_cursor(self, _now: float) -> None:
         """Behind the commits of what was read: never ahead of them, for commits are durable in their order."""
