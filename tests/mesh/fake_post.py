@@ -66,11 +66,12 @@ class Bus:
     def put(self, board: Board, key: str, value: bytes) -> None:
         self.boards[board, key] = value
         for name in list(self.posts):
-            self.moving.append((name, lambda name=name: self._show(name, board, key, value)))
+            self.moving.append((name, lambda name=name: self._show(name, board, key)))
 
-    def _show(self, name: str, board: Board, key: str, value: bytes) -> None:
-        post = self.posts.get(name)
-        if post is not None and post.reader is not None:
+    def _show(self, name: str, board: Board, key: str) -> None:
+        """Whatever is there now: a watcher never sees an older value after a newer one."""
+        post, value = self.posts.get(name), self.boards.get((board, key))
+        if post is not None and post.reader is not None and value is not None:
             post.reader.posted(board, key, value, 0)
 
     def wipe(self) -> None:
@@ -91,6 +92,9 @@ class FakePost:
         self._values: dict[tuple[Board, str], bytes] = {}
 
     async def open(self, reader: Reader) -> None:
+        self.open_now(reader)
+
+    def open_now(self, reader: Reader) -> None:
         self.reader = reader
         self.bus.posts[self.node] = self
         self.connect()

@@ -6,12 +6,9 @@ from typing import Any, Self
 
 from fake_post import Bus, FakePost
 
-from bascule.kernel.journal import Transaction
-from bascule.mesh.cards import DAY_MS, Card, Keys, Revoked, sign_card, sign_revoked, text_of
-from bascule.mesh.nodes import REVOKED_KEY
-from bascule.mesh.ports import Board
+from bascule.mesh.cards import DAY_MS, Card, Keys, text_of
 from bascule.mesh.records import Membership, Standing
-from bascule.mesh.service import SELF, Mesh
+from bascule.mesh.traffic import MeshTraffic
 from bascule.stores.memory import MemoryStore
 from bascule.testing.clock import FakeClock
 from bascule.testing.house import House
@@ -37,7 +34,7 @@ class Machine:
             owner_name=owner,
             not_after=machines.clock.wall_ms() + 90 * DAY_MS,
         )
-        self.card = sign_card(machines.mesh_key, card)
+        self.card = card
         self.membership = Membership(
             mesh=MESH,
             node=name,
@@ -45,24 +42,22 @@ class Machine:
             mesh_key=machines.mesh_public,
             keys=tuple(map(text_of, self.keys.seeds)),  # type: ignore[arg-type] # three of them
             owner=owner,
-            card=self.card,
         )
-        self.house = House(
-            clock=machines.clock,
-            store=MemoryStore(),
-            post=lambda membership, _identity: FakePost(machines.bus, membership.node),
-        )
-        machines.bus.boards[Board.CARDS, name] = self.card
-        self.house.run(self._remember)
-        self.house._within(self.mesh.join(self.membership))
+        self.house = House(clock=machines.clock, store=MemoryStore(), join=self._join)
+        self.open()
 
-    def _remember(self) -> None:
-        tx = Transaction()
-        tx.put(self.mesh.state.membership, SELF, self.membership)
-        self.house.journal.commit_quietly(tx)
+    def _join(self, mesh: MeshTraffic) -> None:
+        """In each life: the cards are kept by the machine, and there is no post yet."""
+        mesh.cards = self.machines
+        mesh.member(self.membership)
+
+    def open(self) -> None:
+        """The post is there."""
+        post = FakePost(self.machines.bus, self.name)
+        self.house.run(lambda: post.open_now(self.mesh.begin(post, self.membership)))
 
     @property
-    def mesh(self) -> Mesh:
+    def mesh(self) -> MeshTraffic:
         assert self.house.mesh is not None
         return self.house.mesh
 
@@ -100,6 +95,7 @@ class Machine:
         """kill -9, and up again."""
         self.machines.bus.posts.pop(self.name, None)
         self.house.restart(clean=False)
+        self.open()
 
     def snapshot(self) -> MemoryStore:
         return copy.deepcopy(self.house.store)  # type: ignore[return-value] # a memory store is one
@@ -110,6 +106,7 @@ class Machine:
         self.house._store_of_life.die()
         self.house.store = copy.deepcopy(snapshot)
         self.house.restart(clean=False)
+        self.open()
 
 
 class Machines:
@@ -120,25 +117,36 @@ class Machines:
         mesh = Keys.new()
         self.mesh_key = mesh.sign
         self.mesh_public = mesh.public[0]
-        self.all = {name: Machine(self, name, (owners or {}).get(name, "me")) for name in names}
-        for machine in self.all.values():
-            for other in self.all.values():
-                if other is not machine:
-                    machine.house.run(lambda machine=machine, other=other: machine.engine.nodes.learn(other.card))
+        self.revoked: set[str] = set()
+        self.machines: dict[str, Machine] = {}
+        for name in names:
+            self.machines[name] = Machine(self, name, (owners or {}).get(name, "me"))
+        for machine in self.machines.values():
+            machine.open()
         self.settle()
 
     def __getitem__(self, name: str) -> Machine:
-        return self.all[name]
+        return self.machines[name]
+
+    # -- the cards, as every machine keeps them --
+
+    def card(self, node: str) -> Card | None:
+        machine = self.machines.get(node)
+        return machine.card if machine is not None and node not in self.revoked else None
+
+    def all(self) -> list[Card]:
+        return [machine.card for machine in self.machines.values()]
 
     def revoke(self, name: str) -> None:
-        revoked = Revoked(mesh=MESH, number=1, keys=[self.all[name].keys.public[0]])
-        self.bus.put(Board.CARDS, REVOKED_KEY, sign_revoked(self.mesh_key, revoked))
+        self.revoked.add(name)
+        for machine in self.machines.values():
+            machine.house.run(lambda machine=machine: machine.mesh.revoked(self.machines[name].card))
 
     # -- time and letters --
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        for machine in self.all.values():
+        for machine in self.machines.values():
             machine.house.advance(0)
 
     def deliver_one(self) -> bool:
@@ -147,7 +155,7 @@ class Machines:
             return False
         at = self.random.randrange(len(moving)) if self.random is not None else 0
         name, bring = moving.pop(at)
-        machine = self.all.get(name)
+        machine = self.machines.get(name)
         if machine is not None and machine.post.state.open:
             machine.house.run(bring)
             machine.house.advance(0)
@@ -163,7 +171,7 @@ class Machines:
         raise AssertionError("the machines do not come to rest")
 
     def close(self) -> None:
-        for machine in self.all.values():
+        for machine in self.machines.values():
             machine.house.close()
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ from bascule.kernel.journal_ports import Log
 from bascule.mesh.admissions import Admissions
 from bascule.mesh.machine_ports import Machine, MemberHub, MemberPost, NotReached, OnJoin, Traffic
 from bascule.mesh.membership import OwnPlace
-from bascule.mesh.ports import Board, PostState, Reader
+from bascule.mesh.ports import Board, Reader
 from bascule.mesh.records import Membership, Standing
 from bascule.mesh.roster import REVOKED_KEY, Roster
 
@@ -140,7 +140,7 @@ class Connection:
             self.post = self._machine.make_post(row)
             if row.mesh_secret is not None and self.on_join is not None:
                 self.post.on_join(self.on_join)
-            await self.traffic.join(row, _CardPost(self.post, self._take_card))
+            await self.post.open(_CardReader(self.traffic.begin(self.post, row), self._take_card))
         self._show_cards(row, self.post)
 
     async def _end(self) -> None:
@@ -148,7 +148,8 @@ class Connection:
         self.post = self.hub = self._of = None
         self._admitted, self._invited, self._put = {}, {}, {}
         if post is not None:
-            await self.traffic.leave()
+            self.traffic.end()
+            await post.close()
         if hub is not None:
             await hub.close()
 
@@ -187,29 +188,6 @@ class Connection:
         elif key == REVOKED_KEY or value is None:
             # Gone from the board: whoever has it puts it there again.
             self._put.pop(key, None)
-
-
-class _CardPost:
-    """The post, whose board of cards is read here too."""
-
-    def __init__(self, post: MemberPost, on_card: Callable[[str, bytes | None], None]) -> None:
-        self._post = post
-        self._on_card = on_card
-        self.send = post.send
-        self.mail = post.mail
-        self.put = post.put
-        self.close = post.close
-
-    @property
-    def state(self) -> PostState:
-        return self._post.state
-
-    @property
-    def max_bytes(self) -> int:
-        return self._post.max_bytes
-
-    async def open(self, reader: Reader) -> None:
-        await self._post.open(_CardReader(reader, self._on_card))
 
 
 class _CardReader:

@@ -37,7 +37,8 @@ class Courier:
         self._items = table
         self._outbox = outbox
         self._nodes = nodes
-        self._post = post
+        # Set again with every new one.
+        self.post = post
         self._journal = journal
         self._clock = clock
         self._timers = timers
@@ -63,9 +64,9 @@ class Courier:
         if not self.allowed():
             return
         letter = self._letter(node, [codec.encode(item)])
-        self._post.send(node.card.node, letter)
+        self.post.send(node.card.node, letter)
         if mail and not self._nodes.is_reachable(node):
-            self._post.mail(node.card.node, letter)
+            self.post.mail(node.card.node, letter)
 
     def _item_due(self, name: str, item_ids: Iterable[str], mail: bool) -> None:
         due = self._due.setdefault(name, {})
@@ -83,7 +84,7 @@ class Courier:
         self._flushing.discard(name)
         due = self._due.pop(name, {})
         node = self._nodes.get(name)
-        if node is None or not self.allowed() or not self._post.state.open:
+        if node is None or not self.allowed() or not self.post.state.open:
             # What waits stays in the outbox; receipts are asked for again by those who want them.
             self._receipts.pop(name, None)
             return
@@ -101,14 +102,14 @@ class Courier:
         for batch in self._batches(node.card.node, item_ids, receipts=True):
             letter = self._letter(node, batch[1])
             if mail:
-                self._post.mail(node.card.node, letter)
+                self.post.mail(node.card.node, letter)
             else:
-                self._post.send(node.card.node, letter)
+                self.post.send(node.card.node, letter)
 
     def _mail(self, node: Node, item_ids: list[str]) -> None:
         name = node.card.node
         for ids, items in self._batches(name, item_ids, receipts=False):
-            mailed = self._post.mail(name, self._letter(node, items))
+            mailed = self.post.mail(name, self._letter(node, items))
             mailed.add_done_callback(partial(self._mailed, name, ids))
 
     def _mailed(self, name: str, ids: list[str], mailed: object) -> None:
@@ -149,4 +150,4 @@ class Courier:
 
     @property
     def max_item_bytes(self) -> int:
-        return self._post.max_bytes - OVERHEAD - _FRAME_BYTES
+        return self.post.max_bytes - OVERHEAD - _FRAME_BYTES

@@ -29,11 +29,12 @@ from bascule.kernel.ports import IncomingReply, Outgoing, RemoteAgent, RemoteDel
 from bascule.mesh import rows
 from bascule.mesh.arrivals import Arrivals
 from bascule.mesh.cards import Card, sign_directory
+from bascule.mesh.closed_post import CLOSED
 from bascule.mesh.copies import Copies
 from bascule.mesh.courier import Courier
 from bascule.mesh.home import Home
 from bascule.mesh.identity import Identity
-from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Node, Nodes
+from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.ports import Board, Post
 from bascule.mesh.protocol import (
@@ -62,7 +63,7 @@ class Engine:
         identity: Identity,
         *,
         state: MeshState,
-        post: Post,
+        cards: Cards,
         mail: RemoteMail,
         gate: Gate,
         journal: Journal,
@@ -74,7 +75,7 @@ class Engine:
         max_bytes: int,
     ) -> None:
         self.identity = identity
-        self.post = post
+        self.post: Post = CLOSED
         self._state = state
         self._mail = mail
         self._journal = journal
@@ -82,13 +83,13 @@ class Engine:
         self._timers = timers
         self._events = events
         self._log = log
-        self.nodes = Nodes(identity, clock)
+        self.nodes = Nodes(identity, cards, clock)
         self.outbox = Outbox(state.out, clock, timers, max_items=max_items, max_bytes=max_bytes)
         self.courier = Courier(
             table=state.out,
             outbox=self.outbox,
             nodes=self.nodes,
-            post=post,
+            post=self.post,
             journal=journal,
             clock=clock,
             timers=timers,
@@ -119,21 +120,21 @@ class Engine:
         self.began = Anchor(seq, head.hex() if seq else "")
         # Why nothing is sent or taken any more; None while all is well.
         self.halted: str | None = None
-        # Called with the reason when this node must stop: its card was revoked, or its disk was copied.
+        # Called with the reason when this node must stop: its disk was copied.
         self.on_halt: Callable[[str], None] = lambda _why: None
-        # Called when another daemon lives with our keys, and with a node that is reachable again.
-        self.on_twin: Callable[[], None] = lambda: None
+        # Called with a node that is reachable again.
         self.on_seen: Callable[[str], None] = lambda _node: None
         self._mailbox = ""
         self._read = 0
         self._cursor_due = False
         self._listing_due = False
         self._seen_ourselves = False
+        self._other_life = ""
         self._closed = False
+        self._signing = False
         self._meeting: set[str] = set()
         self.nodes.on_alive = self._alive
-        self.nodes.on_revoked = self._revoked
-        self.nodes.on_double = self._double
+        self.nodes.on_ourselves = self._see_ourselves
         self.nodes.has_free_member = mail.has_free_member
         self.courier.allowed = lambda: self.halted is None
         # Called with each hello, for `ledger verify --peers`.
@@ -141,14 +142,21 @@ class Engine:
 
     # -- its life --
 
-    async def open(self) -> None:
-        await self.post.open(self)
-        self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
+    def attach(self, post: Post) -> None:
+        """There is a post now; it says when it is open."""
+        self.post = self.courier.post = post
+        if not self._signing:
+            self._signing = True
+            self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
 
-    async def close(self) -> None:
-        self._closed = True
+    def detach(self) -> None:
+        """There is none any more: what is said from now on waits in the outbox."""
         self._store_cursor(0.0)
-        await self.post.close()
+        self.post = self.courier.post = CLOSED
+
+    def close(self) -> None:
+        self.detach()
+        self._closed = True
 
     def halt(self, why: str) -> None:
         if self.halted is None:
@@ -182,7 +190,9 @@ class Engine:
             self._timers.after_ms(CURSOR_MS, self._store_cursor)
 
     def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None:
-        self.nodes.posted(board, key, value, age_ms)
+        # Cards are for whoever keeps them.
+        if board is not Board.CARDS:
+            self.nodes.posted(board, key, value, age_ms)
 
     def _takes_letters(self) -> bool:
         skew = self.post.state.skew_ms
@@ -261,14 +271,16 @@ class Engine:
         value = sign_directory(self.identity.keys.sign, self.identity.node, sign)
         self.post.put(Board.LIVE, self.identity.node, value)
 
-    def _double(self, sign: LifeSign) -> None:
+    def _see_ourselves(self, sign: LifeSign) -> None:
         """Our own name on the board of the living. Another life than ours, after ours was seen there, is another
         daemon with our keys."""
         if sign.life == self.life:
             self._seen_ourselves = True
+        elif self._seen_ourselves and sign.life != self._other_life:
+            # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
+            self._other_life = sign.life
         elif self._seen_ourselves:
             self.halt("another daemon lives with the keys of this one: its disk was copied")
-            self.on_twin()
 
     def agents_changed(self) -> None:
         if not self._listing_due:
@@ -361,11 +373,15 @@ class Engine:
         if self._mail.known(ticket_id) is not None:
             self._mail.refuse(tx, ticket_id, why)
 
-    def _revoked(self, card: Card) -> None:
-        """Open tickets to a revoked node end; if it is this one, it stops."""
-        if card.node == self.identity.node:
-            self.halt("the card of this machine was revoked")
-            return
+    def card_changed(self, name: str) -> None:
+        """A node has a card, another one, or none that counts any more."""
+        if self.nodes.get(name) is not None:
+            self.nodes.card_changed(name)
+            self.hello(name)
+            self.outbox.again(name)
+
+    def revoked(self, card: Card) -> None:
+        """It is not a node any more: what was open with it ends, visibly. Asked again at every start."""
         tx = Transaction()
         for item_id, item in list(self._state.out.rows.items()):
             if item.node == card.node:
@@ -373,8 +389,9 @@ class Engine:
         for ticket_id, ticket in list(self._state.home.rows.items()):
             if ticket.nodes[-1:] == (card.node,):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
-        tx.subject = card.node
-        self._journal.commit(tx, DAEMON, "mesh.revoked")
+        if tx.puts:
+            tx.subject = card.node
+            self._journal.commit(tx, DAEMON, "mesh.revoked")
         self._publish("node_revoked", id_=card.node)
 
     def _publish(self, event: str, *, id_: str | None = None, text: str | None = None) -> None:

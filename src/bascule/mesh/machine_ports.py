@@ -5,7 +5,8 @@ from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bascule.mesh.ports import Fault, Hub, Post
+from bascule.mesh.cards import Card
+from bascule.mesh.ports import Fault, Hub, Post, Reader
 from bascule.mesh.records import Membership
 
 # Gets the name that is wished for and a knock, and returns the answer.
@@ -88,45 +89,22 @@ class PeerFacts(NamedTuple):
 
 
 class Traffic(Protocol):
-    """What goes over the post once this node is a member: letters, signs of life, listings."""
+    """What goes between nodes once this one is a member: letters, signs of life, listings."""
 
-    def join(self, membership: Membership, post: Post) -> Awaitable[None]:
-        """Open the post, and use it."""
+    def member(self, own: Membership) -> object:
+        """From now on messages to other nodes are taken, though there may be no post yet."""
 
-    def leave(self) -> Awaitable[None]:
-        """Close it."""
+    def not_member(self) -> None: ...
+
+    def card_changed(self, node: str) -> None: ...
+
+    def revoked(self, card: Card) -> None:
+        """What is open with this node ends; asked again it changes nothing."""
+
+    def begin(self, post: Post, own: Membership) -> Reader:
+        """The post is about to be opened."""
+
+    def end(self) -> None:
+        """The post is closed."""
 
     def facts(self, node: str) -> PeerFacts: ...
-
-
-_NO_MACHINE = "this daemon has no machine to join others with"
-
-
-class NoMachine:
-    """Where nobody can begin or join a mesh by a command."""
-
-    def missing(self, *, hub: bool) -> str | None:
-        return _NO_MACHINE
-
-    def names(self) -> tuple[str, str]:
-        return "", ""
-
-    def make_hub(self, own: Membership) -> MemberHub:
-        raise NotReached(Fault.MISSING, _NO_MACHINE)
-
-    async def remove_hub(self, own: Membership) -> None: ...
-
-    def make_post(self, own: Membership) -> MemberPost:
-        raise NotReached(Fault.MISSING, _NO_MACHINE)
-
-    async def set_up(self, own: Membership, hub: Hub | None, replicas: int) -> None:
-        raise NotReached(Fault.MISSING, _NO_MACHINE)
-
-    async def fetch_certificate(self, host: str, port: int) -> tuple[str, str]:
-        raise NotReached(Fault.MISSING, _NO_MACHINE)
-
-    async def ask_to_join(self, login: Login, node: str, data: bytes, seconds: float) -> bytes:
-        raise NotReached(Fault.MISSING, _NO_MACHINE)
-
-    def creds_problem(self, path: str) -> str | None:
-        return _NO_MACHINE

@@ -1,23 +1,24 @@
 """The other nodes: whose cards are good, who is alive, which agents each has."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
 from bascule.kernel.ports import RemoteAgent
-from bascule.mesh.cards import BadCard, Card, Revoked, read_card, read_directory, read_revoked
+from bascule.mesh.cards import BadCard, Card, read_directory
 from bascule.mesh.envelope import Pair
 from bascule.mesh.identity import Identity
 from bascule.mesh.ports import Board
-from bascule.mesh.protocol import LIFE_SIGN, LISTING, Anchor, LifeSign, ListedAgent
+from bascule.mesh.protocol import LIFE_SIGN, LISTING, LifeSign, ListedAgent
 
 # How often a node says that it is alive, and how long it counts as reachable after that: three missed ones.
 LIFE_SIGN_SECONDS = 30.0
 REACHABLE_SECONDS = 90.0
-# The key on the board of cards under which the list of revoked ones is.
-REVOKED_KEY = "_revoked"
 # Behind an `@`: whichever node has a free member.
 ANY = "any"
+# Values that may come before their cards: a mesh's worth.
+MAX_EARLY = 10_000
 # A sentence that lists names stays a sentence.
 _NAMED = 10
 
@@ -37,31 +38,55 @@ class Node:
         self.agents: dict[str, ListedAgent] = {}
 
 
+class Cards(Protocol):
+    """The cards of the mesh, kept over restarts."""
+
+    def card(self, node: str) -> Card | None:
+        """None when there is none that counts now: unknown, revoked, over."""
+
+    def all(self) -> Iterable[Card]:
+        """Also those that do not count."""
+
+
 class Nodes:
-    def __init__(self, identity: Identity, clock: Clock) -> None:
+    def __init__(self, identity: Identity, cards: Cards, clock: Clock) -> None:
         self._identity = identity
+        self._cards = cards
         self._clock = clock
         self._nodes: dict[str, Node] = {}
-        self._revoked = Revoked(mesh=identity.mesh)
         # What came before the card that it is checked with.
         self._early: dict[tuple[Board, str], tuple[bytes, int]] = {}
         # Called with a node that is reachable again, or that began a new life.
         self.on_alive: Callable[[Node], None] = lambda _node: None
-        # Called with the card of a node that is not one any more.
-        self.on_revoked: Callable[[Card], None] = lambda _card: None
         # Whether somebody of a group of this machine is free.
         self.has_free_member: Callable[[str], bool] = lambda _group: False
-        # Called when a sign of life with our own name and another life came.
-        self.on_double: Callable[[LifeSign], None] = lambda _sign: None
+        # Called when a sign of life with our own name came.
+        self.on_ourselves: Callable[[LifeSign], None] = lambda _sign: None
 
-    def get(self, node: str) -> Node | None:
-        found = self._nodes.get(node)
-        if found is not None and found.card.not_after <= self._clock.wall_ms():
+    def get(self, name: str) -> Node | None:
+        card = self._cards.card(name)
+        if card is None or name == self._identity.node:
             return None
-        return found
+        node = self._nodes.get(name)
+        if node is None or node.card.sign != card.sign:
+            node = self._nodes[name] = Node(
+                card, self._identity.pair_with(card), own=card.owner == self._identity.owner
+            )
+        return node
 
     def all(self) -> Iterator[Node]:
-        return iter(list(self._nodes.values()))
+        """Those whose cards count."""
+        for card in list(self._cards.all()):
+            node = self.get(card.node)
+            if node is not None:
+                yield node
+
+    def card_changed(self, name: str) -> None:
+        """A card came: what was said before it can be checked now."""
+        for board in (Board.LIVE, Board.DIRECTORY):
+            early = self._early.pop((board, name), None)
+            if early is not None:
+                self.posted(board, name, *early)
 
     def is_reachable(self, node: Node) -> bool:
         return self._clock.monotonic() < node.reachable_until
@@ -71,16 +96,11 @@ class Nodes:
     def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None:
         """Everything here was written by somebody; nothing counts that its signature does not fit."""
         try:
-            if board is Board.CARDS:
-                if key == REVOKED_KEY:
-                    self._take_revoked(value)
-                elif value is not None:
-                    self.learn(value)
-            elif key == self._identity.node:
+            if key == self._identity.node:
                 if board is Board.LIVE and value is not None:
                     self._see_ourselves(value)
-            elif (node := self._nodes.get(key)) is None:
-                if value is not None and len(self._early) < _MAX_EARLY:
+            elif (node := self.get(key)) is None:
+                if value is not None and len(self._early) < MAX_EARLY:
                     self._early[board, key] = (value, age_ms)
             elif board is Board.LIVE:
                 self._live(node, value, age_ms)
@@ -89,43 +109,6 @@ class Nodes:
         except BadCard:
             # Somebody writes under another's key, or an older version did. Nothing follows from it.
             return
-
-    def learn(self, data: bytes) -> Card:
-        """A card that the mesh key signed; a newer one takes the place of an older one."""
-        card = read_card(self._identity.mesh_key, self._identity.mesh, data)
-        if card.node == self._identity.node or card.sign in self._revoked.keys:
-            return card
-        known = self._nodes.get(card.node)
-        if known is not None and known.card.serial >= card.serial:
-            return card
-        node = Node(card, self._identity.pair_with(card), own=card.owner == self._identity.owner)
-        if known is not None and known.card.sign == card.sign:
-            node.reachable_until, node.seen_wall = known.reachable_until, known.seen_wall
-            node.sign, node.agents = known.sign, known.agents
-        self._nodes[card.node] = node
-        for board in (Board.LIVE, Board.DIRECTORY):
-            early = self._early.pop((board, card.node), None)
-            if early is not None:
-                self.posted(board, card.node, *early)
-        return card
-
-    def _take_revoked(self, data: bytes | None) -> None:
-        if data is None:
-            return
-        revoked = read_revoked(self._identity.mesh_key, self._identity.mesh, data)
-        if revoked.number <= self._revoked.number:
-            return
-        self._revoked = revoked
-        gone = set(revoked.keys)
-        for name, node in list(self._nodes.items()):
-            if node.card.sign in gone:
-                del self._nodes[name]
-                self.on_revoked(node.card)
-        own = self._identity.keys.public[0]
-        if own in gone:
-            self.on_revoked(
-                Card(mesh=revoked.mesh, node=self._identity.node, sign=own, box=own, bus=own, owner="-", not_after=0)
-            )
 
     def _live(self, node: Node, value: bytes | None, age_ms: int) -> None:
         if value is None:
@@ -154,7 +137,7 @@ class Nodes:
         node.agents = {each.handle: each for each in listing.agents} if listing is not None else {}
 
     def _see_ourselves(self, value: bytes) -> None:
-        self.on_double(read_directory(self._identity.keys.public[0], self._identity.node, value, LIFE_SIGN))
+        self.on_ourselves(read_directory(self._identity.keys.public[0], self._identity.node, value, LIFE_SIGN))
 
     # -- the directory --
 
@@ -235,14 +218,6 @@ class Nodes:
         )
 
 
-# Values that may come before their cards: a mesh's worth.
-_MAX_EARLY = 10_000
-
-
 def _here(handle: str) -> RemoteAgent:
     """An agent or group of this machine, by its full name: the broker knows it without the machine's."""
     return RemoteAgent(handle, "agent", "online", 0)
-
-
-def began_of(node: Node) -> Anchor | None:
-    return node.sign.began if node.sign is not None else None

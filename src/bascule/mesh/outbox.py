@@ -85,15 +85,14 @@ class Outbox:
     def load(self, node: str) -> Load:
         return self._loads.get(node, _EMPTY)
 
-    def oldest_at(self, node: str) -> int | None:
-        """Wall time since which the first of those that wait does."""
-        for item_id in self._waiting.get(node, ()):
-            if (item := self._table.rows.get(item_id)) is not None:
-                return item.at
-        return None
-
     def of(self, node: str) -> list[str]:
         return list(self._waiting.get(node, ()))
+
+    def oldest_at(self, node: str) -> int | None:
+        """Wall time since when the oldest item waits."""
+        return next(
+            (self._table.rows[each].at for each in self._waiting.get(node, ()) if each in self._table.rows), None
+        )
 
     def nodes(self) -> list[str]:
         return list(self._loads)

@@ -41,8 +41,9 @@ from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.presets import DEFAULT_PRESET
 from bascule.kernel.ports import REMOTE_MAIL, REMOTES
 from bascule.kernel.rows import Bound, Shape
-from bascule.mesh.service import MakePost, Mesh
+from bascule.mesh.declared import MeshDeclared
 from bascule.mesh.settings import MeshSettings
+from bascule.mesh.traffic import MeshTraffic
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.clock import FakeClock
@@ -98,7 +99,7 @@ class House:
         workspace_limits: WorkspaceLimits | None = None,
         screen: Screen | None = None,
         evidence: EvidenceReader | None = None,
-        post: MakePost | None = None,
+        join: Callable[[MeshTraffic], None] | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -115,9 +116,9 @@ class House:
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
         self._evidence = evidence or NoEvidence()
-        # Between this house and others, once it has joined them.
-        self._post = post
-        self.mesh: Mesh | None = None
+        # Called in each life with what passes messages between this house and others.
+        self._join = join
+        self.mesh: MeshTraffic | None = None
         self.desktop: DesktopBridge | None = None
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
@@ -287,7 +288,7 @@ class House:
             "workspace": self._make_workspace,
             "desktop": self._make_desktop,
         }
-        if self._post is not None:
+        if self._join is not None:
             faked["mesh"] = self._make_mesh
         absent = {"game"} if self._screen is not None else {"game", "desktop"}
         life = self.life = Composition(
@@ -335,15 +336,16 @@ class House:
         return self.broker.bridge()
 
     def _make_mesh(self, kernel: KernelServices, ports: Ports) -> Bridge:
-        assert self._post is not None
-        self.mesh = Mesh(
-            kernel=kernel,
-            mail=ports.need(REMOTE_MAIL),
-            remotes=ports.need(REMOTES),
-            settings=MeshSettings(),
-            make_post=self._post,
+        """Messages between machines alone: who is a member is the test's to say."""
+        self.mesh = mesh = MeshTraffic(
+            kernel=kernel, mail=ports.need(REMOTE_MAIL), remotes=ports.need(REMOTES), settings=MeshSettings()
         )
-        return self.mesh.bridge()
+        assert self._join is not None
+        self._join(mesh)
+        played = mesh.methods()
+        names = {each.row.name for each in played}
+        others = [Bound(row, _not_played) for row in MeshDeclared.rows if row.name not in names]
+        return Bridge(declared=MeshDeclared(), service=mesh, methods=[*played, *others], sweep=mesh.sweep)
 
     def _make_workspace(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         self.workspace = Workspace(
@@ -407,6 +409,10 @@ class House:
             fields = msgspec.to_builtins(event)
         name = fields.pop("event") if isinstance(event, LogLine) else event
         self.log.append((name, {"level": level, **fields}))
+
+
+def _not_played(*_: object) -> None:
+    raise NotImplementedError("a house does not play how machines join")
 
 
 def agent(agent_id: str) -> Principal:
