@@ -45,6 +45,7 @@ from bascule.mesh.protocol import (
     Listing,
 )
 from bascule.mesh.records import Cursor
+from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
 
 _replace = msgspec.structs.replace
@@ -52,8 +53,6 @@ _replace = msgspec.structs.replace
 LISTING_MS = 500
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
-# A clock that is further off than this would take or drop mail by a wrong time.
-MAX_SKEW_MS = 3_600_000
 
 
 class Engine:
@@ -126,6 +125,8 @@ class Engine:
         self.halted: str | None = None
         # Called with the reason when this node must stop: its disk was copied.
         self.on_halt: Callable[[str], None] = lambda _why: None
+        # Called with a node that is reachable again.
+        self.on_seen: Callable[[str], None] = lambda _node: None
         self._mailbox = ""
         self._read = 0
         self._cursor_due = False
@@ -198,7 +199,7 @@ class Engine:
 
     def _takes_letters(self) -> bool:
         skew = self.post.state.skew_ms
-        return self.halted is None and not self._closed and (skew is None or abs(skew) <= MAX_SKEW_MS)
+        return self.halted is None and not self._closed and (skew is None or abs(skew) < SKEW_STOP_MS)
 
     def _store_cursor(self, _now: float) -> None:
         """Behind the commits of what was read: never ahead of them, for commits are durable in their order."""
@@ -255,6 +256,7 @@ class Engine:
             self._rolled_back(node, node.sign)
         self.outbox.again(node.card.node)
         self._publish("node_online", id_=node.card.node)
+        self.on_seen(node.card.node)
 
     def _rolled_back(self, node: Node, said: Hello | LifeSign) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
@@ -405,7 +407,7 @@ class Engine:
             self.outbox.again(name)
 
     def revoked(self, card: Card) -> None:
-        """It is not a node any more: what was open with it ends, visibly."""
+        """It is not a node any more: what was open with it ends, visibly. Asked again at every start."""
         tx = Transaction()
         for item_id, item in list(self._state.out.rows.items()):
             if item.node == card.node:
@@ -413,8 +415,9 @@ class Engine:
         for ticket_id, ticket in list(self._state.home.rows.items()):
             if ticket.nodes[-1:] == (card.node,):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
-        tx.subject = card.node
-        self._journal.commit(tx, DAEMON, "mesh.revoked")
+        if tx.puts:
+            tx.subject = card.node
+            self._journal.commit(tx, DAEMON, "mesh.revoked")
         self._publish("node_revoked", id_=card.node)
 
     def _publish(self, event: str, *, id_: str | None = None, text: str | None = None) -> None:
