@@ -1,7 +1,7 @@
 """One TCP connection by its two addresses, asked of the kernel over netlink.
 
-The table in /proc is made of every connection of the machine: tens of milliseconds on a busy one. This asks for a single
-connection in 20 microseconds (`man 7 sock_diag`; `inet_diag_req_v2` and `inet_diag_msg` in linux/inet_diag.h).
+The table in /proc is made of every connection of the machine: tens of milliseconds on a busy one. This asks for one
+in 20 microseconds (`man 7 sock_diag`; `inet_diag_req_v2` and `inet_diag_msg` in linux/inet_diag.h).
 Standard library only: the helpers import this.
 """
 
