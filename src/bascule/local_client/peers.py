@@ -74,7 +74,7 @@ def end_of(here: tuple[str, int], there: tuple[str, int]) -> tuple[int, int] | N
     end = find_end(there[:2], here[:2])
     if end is None:
         return _end_in_tables(here, there)
-    return tuple(end) if end.inode else None
+    return (end.uid, end.inode) if end.inode else None
 
 
 def _end_in_tables(here: tuple[str, int], there: tuple[str, int]) -> tuple[int, int] | None:
