@@ -219,7 +219,7 @@ class Arrivals:
         if isinstance(item, Cancel):
             params: Any = rows.CancelParams(item=item, envelope=envelope)
             method = rows.CANCEL.name
-        elif known is None and item.status == "timeout":
+        elif known is None and not item.alone:
             # Before its offer, which is on its way; this comes again.
             return
         else:
