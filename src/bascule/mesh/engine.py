@@ -75,6 +75,8 @@ class Engine:
         max_bytes: int,
     ) -> None:
         self.identity = identity
+        self.life = new_id("lif")
+        self._started = clock.wall_ms()
         self.post: Post = CLOSED
         self._state = state
         self._mail = mail
@@ -93,6 +95,7 @@ class Engine:
             journal=journal,
             clock=clock,
             timers=timers,
+            started=self._started,
         )
         parts: dict[str, Any] = {
             "state": state,
@@ -113,9 +116,9 @@ class Engine:
             log=log,
             publish=events.publish,
             on_hello=self._hello,
+            on_lost_life=self._say_again,
             on_stranger=self._meet,
         )
-        self.life = new_id("lif")
         seq, head = journal.durable_head
         self.began = Anchor(seq, head.hex() if seq else "")
         # Why nothing is sent or taken any more; None while all is well.
@@ -227,11 +230,21 @@ class Engine:
             return
         held = self._state.peer(name)
         yours = Anchor(held.seq, held.head) if held.seq else None
-        self.courier.say(node, Hello(life=self.life, began=self.began, version=__version__, yours=yours, answer=answer))
+        self.courier.say(
+            node,
+            Hello(
+                life=self.life,
+                began=self.began,
+                started=self._started,
+                version=__version__,
+                yours=yours,
+                answer=answer,
+            ),
+        )
 
     def _hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
-        self._rolled_back(name, hello.began)
+        self._rolled_back(node, hello)
         for callback in self.on_hello:
             callback(name, hello)
         if hello.answer:
@@ -240,17 +253,30 @@ class Engine:
 
     def _alive(self, node: Node) -> None:
         if node.sign is not None:
-            self._rolled_back(node.card.node, node.sign.began)
+            self._rolled_back(node, node.sign)
         self.outbox.again(node.card.node)
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _rolled_back(self, name: str, began: Anchor) -> None:
+    def _rolled_back(self, node: Node, said: Hello | LifeSign) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
+        name, peer = node.card.node, self._state.peer(node.card.node)
+        if said.started < peer.started:
+            # The word of an earlier life, which had less of course.
+            return
+        if said.started > peer.started:
+            tx = Transaction()
+            tx.put(self._state.peers, name, _replace(peer, started=said.started, began=said.began.seq))
+            self._journal.commit_quietly(tx)
+        self._say_again(node)
+
+    def _say_again(self, node: Node) -> None:
+        name = node.card.node
+        began = self._state.peer(name).began
         tx = Transaction()
-        count = self.home.again(tx, name, began.seq) + self.copies.again(tx, name, began.seq)
+        count = self.home.again(tx, name, began) + self.copies.again(tx, name, began)
         if tx.puts:
-            tx.subject, tx.details = name, {"again": count, "began": began.seq}
+            tx.subject, tx.details = name, {"again": count, "began": began}
             self._journal.commit(tx, DAEMON, "mesh.restored")
             self._log("mesh_node_restored", level="warning", node=name, again=count)
 
@@ -267,7 +293,7 @@ class Engine:
             self._seen_ourselves = False
         groups = {group for agent in self._mail.agents() for group in agent.groups}
         free = {group: 1 for group in groups if self._mail.has_free_member(group)}
-        sign = LifeSign(life=self.life, began=self.began, version=__version__, free=free)
+        sign = LifeSign(life=self.life, began=self.began, started=self._started, version=__version__, free=free)
         value = sign_directory(self.identity.keys.sign, self.identity.node, sign)
         self.post.put(Board.LIVE, self.identity.node, value)
 
@@ -340,7 +366,7 @@ class Engine:
         self.home.send(tx, message)
 
     def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
-        self.home.ended(tx, ticket_id, status, reason)
+        self.home.ended(tx, ticket_id)
 
     def dropped(self, tx: Transaction, ticket_id: str) -> None:
         # Of a copy nothing: it stays until `use_by`, so that its offer is not taken a second time.
