@@ -306,6 +306,8 @@ class Engine:
             # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
             self._other_life = sign.life
         elif self._seen_ourselves:
+            # Once more, for the other one: it stops when it hears us again, and after this we say nothing.
+            self._sign()
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 
     def agents_changed(self) -> None:
