@@ -4,9 +4,9 @@ from bascule.broker.agents import Agents
 from bascule.broker.state import BrokerState
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.ids import is_reserved_handle
-from bascule.kernel.call import Call, agent_of, sender_name
+from bascule.kernel.call import Call, agent_of, is_outside, sender_name
 
-# Of every inbox: what commands in sandboxes, all together, cannot fill. Tickets that timed out stay in an inbox
+# Of every inbox: what commands in sandboxes and callers from outside, all together, cannot fill. Tickets that timed out stay in an inbox
 # until they are fetched, so the limit of open tickets alone would let one loop keep everybody else out.
 SHARE_OF_OUTSIDE = 0.5
 
@@ -27,10 +27,13 @@ def check_room(state: BrokerState, agents: Agents, call: Call, target: str, size
     """The sender's open tickets, what it has kept, and the receiver's inbox."""
     check_kept(state, call, size)
     limits = state.limits
-    if state.open_by_sender.get(call.principal, 0) >= limits.max_open_tickets:
+    outside = is_outside(call.principal)
+    most = limits.max_open_tickets_outside if outside else limits.max_open_tickets
+    if state.open_by_sender.get(call.principal, 0) >= most:
         raise Overloaded(
-            f"{sender_name(call.principal)} has {limits.max_open_tickets} open tickets",
-            hint="wait for replies, or cancel some: bridgectl list tickets --status pending",
+            f"{sender_name(call.principal)} has {most} open tickets",
+            hint="wait for replies, or cancel some"
+            + ("" if outside else ": bridgectl list tickets --status pending"),
             retry_after=1.0,
         )
     inbox = state.inboxes.get(target)
@@ -47,7 +50,7 @@ def check_room(state: BrokerState, agents: Agents, call: Call, target: str, size
             details={"agentId": target, "agentStatus": agents.status(target).value},
             retry_after=5.0,
         )
-    share = SHARE_OF_OUTSIDE if is_reserved_handle(agent_of(call.principal) or "") else 1.0
+    share = SHARE_OF_OUTSIDE if outside or is_reserved_handle(agent_of(call.principal) or "") else 1.0
     if len(inbox) >= limits.max_inbox_messages * share or inbox.bytes + size > limits.max_inbox_bytes * share:
         raise Overloaded(
             f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",

@@ -29,7 +29,16 @@ from bascule.kernel.event_ring import EventRing
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
-from bascule.kernel.ports import COUNT_MAIL, ON_QUESTION, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
+from bascule.kernel.ports import (
+    COUNT_MAIL,
+    ON_QUESTION,
+    PARTIES,
+    PRESENCES,
+    PUBLISHED,
+    SEEN,
+    SPACE_AGENTS,
+    MailCount,
+)
 from bascule.kernel.retention import GcItem
 
 
@@ -109,6 +118,7 @@ class Broker:
                 SPACE_AGENTS.provided_by(self.space_agents),
                 COUNT_MAIL.provided_by(self.count),
                 ON_QUESTION.provided_by(self.tickets.on_question),
+                PUBLISHED.provided_by(self.tickets.published),
             ],
             gauges=[
                 Gauge("bascule_tickets", "Tickets kept.", lambda: len(self.state.tickets.rows)),

@@ -39,7 +39,7 @@ from bascule.foundation.agreement import MAX_TICKET_ID_CHARS
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 from bascule.foundation.ids import new_ticket_id
-from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
+from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, is_outside, sender_name
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.ports import OnQuestion
 from gabp import codec
@@ -90,6 +90,8 @@ class Tickets:
         self._has_person = has_person
         # Called when a question to the person is durable.
         self.on_question: list[OnQuestion] = []
+        # Whom callers that are not on this machine may write to. Kept by who publishes them.
+        self.published: set[str] = set()
         self.lifetimes = Lifetimes(state, on_timeout=self._time_out, on_end=self._expire)
 
     # -- methods --
@@ -98,6 +100,9 @@ class Tickets:
         state = self._state
         limits = state.limits
         target = params.agent_id
+        if target not in self.published and is_outside(call.principal):
+            # The same for all that is not published: who is here is not told.
+            raise NotFound("agent not published", hint="its agent card says where it is; ask its owner")
         to_person = target not in state.agents.rows and self._is_person(target)
         now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)

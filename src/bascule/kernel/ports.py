@@ -175,6 +175,8 @@ class Remotes(Protocol):
         """Targets that end with `@` and this word are its own; without a word, all that nobody else has."""
 
 
+# Handles that callers who are not on this machine may write to; who publishes them keeps the set.
+PUBLISHED: Port[set[str]] = Port("published handles")
 REMOTES: Port[Remotes] = Port("agents elsewhere")
 REMOTE_MAIL: Port[RemoteMail] = Port("mail from elsewhere")
 

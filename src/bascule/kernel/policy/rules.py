@@ -38,7 +38,7 @@ from msgspec import Meta
 
 from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.errors import InvalidRequest
-from bascule.kernel.call import LOCAL, PERSON, Principal, agent_of
+from bascule.kernel.call import LOCAL, PERSON
 from bascule.kernel.policy.commands import MAX_PREFIX_WORDS, allows, prefix_of, restricts
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of
@@ -66,7 +66,7 @@ MAX_RULE_NAME_CHARS = 64
 _NAME_HELP = f"1 to {MAX_RULE_NAME_CHARS} of A-Z a-z 0-9 . _ -"
 _ANYTHING = "*"
 _WILDCARDS = "*?["
-_PRINCIPAL_HELP = 'principals are "local", "person" and "agent:<handle>", or globs over these'
+_PRINCIPAL_HELP = 'principals are "local", "person", "agent:<handle>" and "a2a:<client>", or globs over these'
 
 
 class BadPolicy(InvalidRequest):
@@ -356,8 +356,9 @@ def _can_match_a_principal(glob: str) -> bool:
         return True
     fixed = glob[: next((at for at, letter in enumerate(glob) if letter in _WILDCARDS), len(glob))]
     if fixed == glob:
-        return is_agent_id(agent_of(Principal(glob)) or "")
-    return fixed.startswith("agent:") or "agent:".startswith(fixed)
+        kind, _, name = glob.partition(":")
+        return kind in ("agent", "a2a") and is_agent_id(name)
+    return any(fixed.startswith(kind) or kind.startswith(fixed) for kind in ("agent:", "a2a:"))
 
 
 def _check_params(rule: Rule) -> None:
