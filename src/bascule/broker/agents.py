@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from bascule.broker.events import EventHub
+from bascule.broker.listed import list_elsewhere, list_groups
 from bascule.broker.ports import Connections, TokenFiles
 from bascule.broker.protocol import (
     AgentParams,
@@ -30,8 +31,6 @@ from bascule.kernel.identity.tokens import TokenBook, hash_token
 from bascule.kernel.journal import Transaction
 from gabp import codec
 
-# What a group is listed as.
-GROUP_TYPE = "group"
 # Names offered when a handle is taken; past that the reader has understood.
 _MAX_SUFFIX = 1_000
 # A sentence that lists who is online stays a sentence.
@@ -59,6 +58,8 @@ class Agents:
         # Called when an agent goes offline, and when its groups have changed.
         self.on_offline: Callable[[str], None] | None = None
         self.on_groups: Callable[[str], None] | None = None
+        # Called when the list of agents, or who is online, has changed.
+        self.on_list: list[Callable[[], None]] = []
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
         state.agents.on_change = self._changed
         for agent_id, record in state.agents.rows.items():
@@ -207,7 +208,7 @@ class Agents:
                 view = self._view(record, presence, unread, now)
             if wanted_status is None or view.status is wanted_status:
                 views.append(view if outside else msgspec.structs.replace(view, metadata={}))
-        return views + self._list_groups(params)
+        return views + list_groups(self._state, self, params) + list_elsewhere(self._state, params)
 
     def _view(self, record: AgentRecord, presence: Presence, unread: int, now: float) -> AgentView:
         """Kept for the next list: most agents do nothing between two of them."""
@@ -226,26 +227,6 @@ class Agents:
             groups=record.groups,
         )
         return view
-
-    def _list_groups(self, params: AgentsListParams) -> list[AgentView]:
-        if params.type not in (None, GROUP_TYPE):
-            return []
-        views = []
-        for group, members in self._state.groups.items():
-            status = self.status(group)
-            if params.status in (None, status):
-                seen = max(self._presence[member].seen_wall for member in members)
-                views.append(
-                    AgentView(
-                        agent_id=group,
-                        type=GROUP_TYPE,
-                        status=status,
-                        last_heartbeat=rfc3339(seen),
-                        metadata={"members": sorted(members)},
-                        unread=self.unread(group),
-                    )
-                )
-        return views
 
     # -- what the rest of the broker asks --
 
@@ -294,6 +275,10 @@ class Agents:
             return AgentStatus.OFFLINE
         return AgentStatus.ONLINE if presence.seen_in_this_life else AgentStatus.UNKNOWN
 
+    def seen_at(self, agent_id: str) -> int:
+        """Wall time."""
+        return self._presence[agent_id].seen_wall
+
     def unread(self, agent_id: str) -> int:
         inbox = self._state.inboxes.get(agent_id)
         return len(inbox) if inbox is not None else 0
@@ -323,7 +308,7 @@ class Agents:
         if not presence.online:
             presence.gone = False
             presence.seen_in_this_life = True
-            self._roster.set_online(agent_id, presence, online=True)
+            self._set_online(agent_id, presence, online=True)
             self._events.emit("agent.online", agent_id=agent_id)
             self._watch(agent_id)
 
@@ -389,7 +374,7 @@ class Agents:
 
     def _watch(self, agent_id: str) -> None:
         presence = self._presence[agent_id]
-        self._roster.set_online(agent_id, presence, online=self.status(agent_id) is AgentStatus.ONLINE)
+        self._set_online(agent_id, presence, online=self.status(agent_id) is AgentStatus.ONLINE)
         if presence.online:
             record = self._state.agents.rows[agent_id]
             self._arm(agent_id, presence, presence.seen + self._lifetime_ms(record) / 1000)
@@ -416,9 +401,14 @@ class Agents:
         else:
             self._watch(agent_id)
 
+    def _set_online(self, agent_id: str, presence: Presence, *, online: bool) -> None:
+        self._roster.set_online(agent_id, presence, online=online)
+        for callback in self.on_list:
+            callback()
+
     def _note_offline(self, agent_id: str, presence: Presence) -> None:
         if presence.online:
-            self._roster.set_online(agent_id, presence, online=False)
+            self._set_online(agent_id, presence, online=False)
             self._events.emit("agent.offline", agent_id=agent_id)
             if self.on_offline is not None:
                 self.on_offline(agent_id)

@@ -67,6 +67,11 @@ class Groups:
             if ticket is not None and ticket.is_assigned and ticket.acked_at is None:
                 self._give_back(ticket)
 
+    def has_free_member(self, group: str) -> bool:
+        """Somebody would get a message now, before those that wait in the queue are counted."""
+        inbox = self._state.inboxes.get(group)
+        return (inbox is None or not inbox.waiting) and self._free_member(group) is not None
+
     # -- sharing out --
 
     def _share_out(self, group: str) -> None:

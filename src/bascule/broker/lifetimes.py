@@ -46,6 +46,10 @@ class Lifetimes:
         due = partial(self._reply_due, ticket_id)
         self._due[ticket_id] = self._state.timers.after_ms(timeout_ms, due, since=at)
 
+    def copied(self, ticket_id: str, at: float) -> None:
+        """A copy: whether a reply is overdue is its home's to say."""
+        self._sent_at[ticket_id] = at
+
     def settled(self, ticket_id: str) -> None:
         self._no_reply_due(ticket_id)
         # Moved to the end if it was there: a message that was fetched after its timeout lives on from now.
@@ -79,7 +83,8 @@ class Lifetimes:
         return [
             ticket
             for ticket in self._state.tickets.rows.values()
-            if ticket.undelivered and self._sent_at.get(ticket.ticket_id, now) <= cut
+            # What is for elsewhere ends when whoever passes it on gives up.
+            if ticket.undelivered and not ticket.is_for_elsewhere and self._sent_at.get(ticket.ticket_id, now) <= cut
         ]
 
     def forgettable_ids(self) -> list[str]:
@@ -104,6 +109,8 @@ class Lifetimes:
             if undelivered:
                 self._sent_at[ticket_id] = now - max(0, wall - ticket.created_at) / 1000
             if not is_settled(ticket):
+                if ticket.is_copy:
+                    continue
                 left = min(max(0, ticket.reply_by - wall), ticket.reply_by - ticket.created_at)
                 self.expect_reply_by(ticket_id, now + left / 1000)
             elif not undelivered:

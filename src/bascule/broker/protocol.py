@@ -4,12 +4,12 @@ Field names follow the agent broker spec; sections are quoted as (5.1). What we 
 """
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from bascule.foundation.ids import AGENT_ID_PATTERN, BROADCAST_ID_PATTERN, TICKET_ID_PATTERN
+from bascule.foundation.ids import AGENT_ID_PATTERN, BROADCAST_ID_PATTERN, TARGET_PATTERN, TICKET_ID_PATTERN
 from bascule.kernel.rows import Params, Result
 
 # (5.3) "default 25s".
@@ -38,6 +38,10 @@ MAX_TYPE_CHARS = 64
 MAX_BELL_CHARS = 64
 
 AgentIdText = Annotated[str, Meta(pattern=AGENT_ID_PATTERN, description="A handle: 1 to 64 of A-Z a-z 0-9 . _ -")]
+TargetText = Annotated[
+    str,
+    Meta(pattern=TARGET_PATTERN, description="A handle, and with @ and a name behind it an agent of another machine"),
+]
 TicketIdText = Annotated[str, Meta(pattern=TICKET_ID_PATTERN, description="1 to 128 of A-Z a-z 0-9 . _ -")]
 BroadcastIdText = Annotated[str, Meta(pattern=BROADCAST_ID_PATTERN, description="1 to 63 of A-Z a-z 0-9 . _ -")]
 TypeText = Annotated[str, Meta(min_length=1, max_length=MAX_TYPE_CHARS)]
@@ -79,6 +83,8 @@ class AgentStatus(StrEnum):
     OFFLINE = "offline"
     # Online when the daemon stopped, and not seen since: it may have ended meanwhile.
     UNKNOWN = "unknown"
+    # On another machine that nothing was heard of for a while; its messages wait here.
+    UNREACHABLE = "unreachable"
 
 
 # The whole life of a ticket. A missing cell is an event that changes nothing there: a late
@@ -165,7 +171,7 @@ class RevokeResult(Result, frozen=True, kw_only=True):
 class SendParams(Params, frozen=True, kw_only=True):
     """(5.1)"""
 
-    agent_id: AgentIdText
+    agent_id: TargetText
     payload: Payload
     ticket_id: TicketIdText | None = None
     metadata: dict[str, Any] = {}
@@ -194,8 +200,10 @@ class BroadcastParams(Params, frozen=True, kw_only=True):
 
     payload: Payload
     # Who: these handles, or everyone but the sender that fits `type`.
-    agent_ids: Annotated[list[AgentIdText], Meta(min_length=1, max_length=MAX_BROADCAST)] | None = None
+    agent_ids: Annotated[list[TargetText], Meta(min_length=1, max_length=MAX_BROADCAST)] | None = None
     type: str | None = None
+    # Everyone of this machine, or also of those that can be reached from it.
+    scope: Literal["local", "mesh"] = "local"
     broadcast_id: BroadcastIdText | None = None
     metadata: dict[str, Any] = {}
     expect_reply: bool = True
@@ -381,9 +389,9 @@ MAX_SEARCH_CHARS = 200
 class TicketsListParams(Params, frozen=True, kw_only=True):
     status: TicketStatus | None = None
     # Only tickets addressed to this agent.
-    agent_id: AgentIdText | None = None
+    agent_id: TargetText | None = None
     # Only tickets this agent is a side of, as sender or addressee.
-    party: AgentIdText | None = None
+    party: TargetText | None = None
     # Only tickets sent before this one: the last one of the page before.
     before: TicketIdText | None = None
     # Only those with this text in their id, conversation, group, sender or addressee; for their two sides and the
@@ -403,6 +411,10 @@ class DeliveryState(StrEnum):
     # It is out under a lease; back to waiting when that ends without acknowledgement.
     FETCHED = "fetched"
     ACKNOWLEDGED = "acknowledged"
+    # For an agent elsewhere: it waits here; it is with the post between the machines; the other daemon has it.
+    OUTBOX = "outbox"
+    MAILED = "mailed"
+    ARRIVED = "arrived"
 
 
 class Delivery(Result, frozen=True, kw_only=True):

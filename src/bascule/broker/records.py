@@ -60,6 +60,15 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return self.group is not None and self.target != self.group and self.is_open
 
     @property
+    def is_copy(self) -> bool:
+        """Its home is another daemon, which alone decides how it ends."""
+        return "@" in self.sender
+
+    @property
+    def is_for_elsewhere(self) -> bool:
+        return "@" in self.target
+
+    @property
     def undelivered(self) -> bool:
         """Still to be handed over: nobody acknowledged it and nobody withdrew it."""
         return self.acked_at is None and (self.status is _PENDING or self.status is _TIMEOUT)

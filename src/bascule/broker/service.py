@@ -6,6 +6,7 @@ import msgspec
 
 from bascule.broker import rows
 from bascule.broker.agents import Agents
+from bascule.broker.broadcasts import Broadcasts
 from bascule.broker.declared import BrokerDeclared
 from bascule.broker.events import EventHub
 from bascule.broker.gathering import Gathering
@@ -15,6 +16,7 @@ from bascule.broker.lists import Lists
 from bascule.broker.ports import Connections, TokenFiles
 from bascule.broker.protocol import TicketParams, TicketView
 from bascule.broker.records import AgentRecord
+from bascule.broker.remote_mail import RemoteMail
 from bascule.broker.space_agents import SpaceAgents
 from bascule.broker.state import BrokerState
 from bascule.broker.tickets import Tickets
@@ -35,6 +37,8 @@ from bascule.kernel.ports import (
     PARTIES,
     PRESENCES,
     PUBLISHED,
+    REMOTE_MAIL,
+    REMOTES,
     SEEN,
     SPACE_AGENTS,
     MailCount,
@@ -78,7 +82,9 @@ class Broker:
             waits=self.waits,
             has_person=has_person,
         )
+        self.broadcasts = Broadcasts(self.state, self.agents, self.tickets)
         self.groups = Groups(self.state, self.agents, self.events, journal, self.waits)
+        self.remote_mail = RemoteMail(self.state, self.agents, self.tickets, self.groups)
         self.gathering = Gathering(self.state, self.waits)
         self.lists = Lists(self.state)
         # After `waits`, which ends what was opened with the token.
@@ -94,7 +100,7 @@ class Broker:
                 rows.AGENTS_LIST.bind(self.agents.list_agents),
                 rows.AGENTS_REVOKE.bind(self.agents.revoke),
                 rows.MESSAGES_SEND.bind(self.tickets.send),
-                rows.MESSAGES_BROADCAST.bind(self.tickets.broadcast),
+                rows.MESSAGES_BROADCAST.bind(self.broadcasts.broadcast),
                 rows.REPLIES_POST.bind(self.tickets.reply),
                 rows.REPLIES_WAIT.bind(self.waits.wait_reply),
                 rows.REPLIES_STREAM.bind(self.waits.stream_reply),
@@ -119,6 +125,8 @@ class Broker:
                 COUNT_MAIL.provided_by(self.count),
                 ON_QUESTION.provided_by(self.tickets.on_question),
                 PUBLISHED.provided_by(self.tickets.published),
+                REMOTES.provided_by(self.state.remotes),
+                REMOTE_MAIL.provided_by(self.remote_mail),
             ],
             gauges=[
                 Gauge("bascule_tickets", "Tickets kept.", lambda: len(self.state.tickets.rows)),

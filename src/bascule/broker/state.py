@@ -11,6 +11,7 @@ from bascule.broker.conversation_index import ConversationIndex
 from bascule.broker.inbox import Inbox
 from bascule.broker.limits import BrokerLimits
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
+from bascule.broker.remotes import Remotes
 from bascule.broker.ticket_index import TicketIndex
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
@@ -31,6 +32,8 @@ class BrokerState:
     def __init__(self, store: JournalStore, clock: Clock, timers: Timers, limits: BrokerLimits) -> None:
         self.clock = clock
         self.limits = limits
+        # Who stands behind an `@`.
+        self.remotes = Remotes()
         self.timers = timers
         self.agents: Table[AgentRecord] = Table("agents", AgentRecord)
         self.tickets: Table[Ticket] = Table("tickets", Ticket, self._ticket_changed)

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,13 +13,8 @@ from bascule.broker.lifetimes import RETRY_SECONDS, Lifetimes
 from bascule.broker.person import HANDLE as PERSON_HANDLE
 from bascule.broker.person import check_question
 from bascule.broker.protocol import (
-    MAX_BROADCAST,
     TRANSITIONS,
     AgentStatus,
-    BroadcastFailure,
-    BroadcastParams,
-    BroadcastResult,
-    BroadcastTicket,
     CancelParams,
     InboxAckParams,
     InboxAckResult,
@@ -35,19 +30,25 @@ from bascule.broker.quotas import check_kept, check_room
 from bascule.broker.records import Message, Ticket
 from bascule.broker.state import BrokerState, message_key
 from bascule.broker.views import is_settled, ticket_view
-from bascule.foundation.agreement import MAX_TICKET_ID_CHARS
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
-from bascule.foundation.ids import new_ticket_id
-from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, is_outside, sender_name
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
+from bascule.foundation.ids import COPY_ID_PREFIX, new_ticket_id
+from bascule.kernel.call import DAEMON, PERSON, Call, Principal, is_outside, sender_name
 from bascule.kernel.journal import Journal, Transaction
-from bascule.kernel.ports import OnQuestion
+from bascule.kernel.ports import IncomingReply, OnQuestion, Outgoing, RemoteAgent
 from gabp import codec
 
 _replace = msgspec.structs.replace
 _DOTS = frozenset({".", ".."})
 # 128 bits: enough that nobody meets a second message with the same one.
 _DIGEST_CHARS = 32
+
+
+_HOW_NOT_ONLINE = {
+    AgentStatus.OFFLINE: "offline",
+    AgentStatus.UNKNOWN: "has not been seen since the daemon started",
+    AgentStatus.UNREACHABLE: "its machine cannot be reached now",
+}
 
 
 class Waiting(Protocol):
@@ -99,11 +100,12 @@ class Tickets:
     def send(self, call: Call, params: SendParams, tx: Transaction) -> SendResult:
         state = self._state
         limits = state.limits
-        target = params.agent_id
+        target, remote = params.agent_id, None
         if target not in self.published and is_outside(call.principal):
             # The same for all that is not published: who is here is not told.
             raise NotFound("agent not published", hint="its agent card says where it is; ask its owner")
-        to_person = target not in state.agents.rows and self._is_person(target)
+        if target not in state.agents.rows:
+            target, remote = self._resolve(target)
         now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
@@ -113,7 +115,7 @@ class Tickets:
             )
         metadata = check_metadata(params.metadata, limits.max_metadata_bytes)
         digest = self._digest(params, payload, metadata)
-        status = self._agents.status(target)
+        status = self._agents.status(target) if remote is None else AgentStatus(remote.status)
         ticket_id = params.ticket_id
         if ticket_id is not None:
             known = self._retry_of(ticket_id, call.principal, digest)
@@ -124,19 +126,30 @@ class Tickets:
         else:
             ticket_id = new_ticket_id(now)
         if status is not AgentStatus.ONLINE and (params.require_online or limits.reject_offline):
-            how = "offline" if status is AgentStatus.OFFLINE else "has not been seen since the daemon started"
-            raise NotFound(
-                "agent not registered",
-                hint=f"{target} is known but {how}; send without requireOnline to queue the message",
-                details={"agentId": target, "agentStatus": status.value},
-            )
-        if to_person:
+            raise _not_online(target, status)
+        if target == PERSON_HANDLE:
             self._ask_person(tx, ticket_id, call.principal, len(payload))
-        check_room(state, self._agents, call, target, len(payload))
+        check_room(state, self._agents, call.principal, target, len(payload))
         if params.wait_ms:
             self._waits.check_room(call.principal)
             tx.then = partial(self._waits.asked, call.principal, params.wait_ms)
         timeout_ms = params.timeout_ms or limits.default_timeout_ms
+        if remote is not None:
+            # Before our own changes: it may refuse.
+            state.remotes.send(
+                tx,
+                Outgoing(
+                    ticket_id=ticket_id,
+                    sender=call.principal,
+                    target=target,
+                    payload=payload,
+                    metadata=params.metadata,
+                    expect_reply=params.expect_reply,
+                    timeout_ms=timeout_ms,
+                    conversation_id=params.conversation_id,
+                    at=now,
+                ),
+            )
         ticket = Ticket(
             ticket_id=ticket_id,
             number=state.next_number(),
@@ -162,46 +175,12 @@ class Tickets:
         tx.after.append(partial(self._sent, ticket, state.clock.monotonic(), timeout_ms))
         return self._sent_result(ticket, status)
 
-    def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
-        broadcast_id = params.broadcast_id or new_ticket_id(self._state.clock.wall_ms())
-        targets = self._targets(call, params)
-        tickets: list[BroadcastTicket] = []
-        failed: list[BroadcastFailure] = []
-        for agent_id in targets:
-            one = SendParams(
-                agent_id=agent_id,
-                payload=params.payload,
-                ticket_id=f"{broadcast_id}.{agent_id}"[:MAX_TICKET_ID_CHARS],
-                metadata=params.metadata,
-                expect_reply=params.expect_reply,
-                timeout_ms=params.timeout_ms,
-                conversation_id=params.conversation_id,
-            )
-            try:
-                sent = self.send(call, one, tx)
-            except BasculeError as error:
-                # `send` refuses before it changes anything, so the others go on.
-                failed.append(BroadcastFailure(agent_id=agent_id, error=error.body()))
-            else:
-                tickets.append(
-                    BroadcastTicket(
-                        agent_id=agent_id,
-                        ticket_id=sent.ticket_id,
-                        status=sent.status,
-                        agent_status=sent.agent_status,
-                    )
-                )
-        if tx.puts:
-            tx.subject = broadcast_id
-            tx.details = {"to": [ticket.agent_id for ticket in tickets], "failed": len(failed)}
-        return BroadcastResult(broadcast_id=broadcast_id, tickets=tickets, failed=failed)
-
     def reply(self, call: Call, params: ReplyParams, tx: Transaction) -> ReplyResult:
         state = self._state
         ticket = state.ticket(params.ticket_id)
         # Not even with `--auth off` does anybody else speak for the person.
         if sender_name(call.principal) not in state.holders(ticket) and (
-            not call.as_owner or ticket.target == PERSON_HANDLE
+            not call.as_owner or ticket.target == PERSON_HANDLE or ticket.is_for_elsewhere
         ):
             raise Forbidden(
                 f"ticket {ticket.ticket_id} is addressed to {ticket.target}",
@@ -216,10 +195,17 @@ class Tickets:
                 hint="write it to a file and reply with its path",
             )
         check_metadata(params.metadata, state.limits.max_metadata_bytes)
+        return self.answer(tx, ticket, call.principal, payload, params.metadata)
+
+    def answer(
+        self, tx: Transaction, ticket: Ticket, sender: Principal, payload: bytes, metadata: dict[str, Any]
+    ) -> ReplyResult:
+        """Add a reply of somebody who may answer; the first one settles the ticket."""
+        state = self._state
         first = ticket.replied_at is None
         if not first:
             last = state.message(ticket.ticket_id, ticket.replies)
-            if bytes(last.payload) == payload and last.metadata == params.metadata:
+            if bytes(last.payload) == payload and last.metadata == metadata:
                 # The same words again are a retry whose answer was lost on the way.
                 return ReplyResult(
                     ticket_id=ticket.ticket_id,
@@ -232,7 +218,7 @@ class Tickets:
                 f"ticket {ticket.ticket_id} has {ticket.replies} replies already",
                 hint="send a new message instead",
             )
-        check_kept(state, call, len(payload))
+        check_kept(state, sender, len(payload))
         now = tx.at = state.clock.wall_ms()
         late = ticket.status is TicketStatus.TIMEOUT or ticket.late
         answered = _replace(
@@ -245,11 +231,12 @@ class Tickets:
             late=late if first else ticket.late,
             replies=ticket.replies + 1,
         )
-        message = Message(
-            payload=msgspec.Raw(payload), metadata=params.metadata, sender=call.principal, at=now, late=late
-        )
+        message = Message(payload=msgspec.Raw(payload), metadata=metadata, sender=sender, at=now, late=late)
         tx.put(state.messages, message_key(ticket.ticket_id, answered.replies), message)
         tx.put(state.tickets, ticket.ticket_id, answered)
+        if ticket.is_copy:
+            reply = IncomingReply(sender=sender, number=answered.replies, payload=payload, metadata=metadata)
+            state.remotes.replied(tx, answered, reply)
         tx.subject = ticket.ticket_id
         tx.details = {"bytes": len(payload), "digest": self._keyed(payload), "number": answered.replies}
         tx.after.append(partial(self._replied, answered, first=first))
@@ -267,11 +254,13 @@ class Tickets:
                 continue
             acked.append(ticket_id)
             if ticket.acked_at is None:
-                changed.append(self._acked(ticket, tx))
+                changed.append(self.acknowledge(ticket, tx))
+                if ticket.is_copy:
+                    state.remotes.acked(tx, ticket)
         if changed:
             tx.subject = changed[0].ticket_id if len(changed) == 1 else params.agent_id
             tx.details = {"tickets": [ticket.ticket_id for ticket in changed]} if len(changed) > 1 else None
-            tx.after.append(partial(self._after_ack, params.agent_id, changed))
+            tx.after.append(partial(self.after_ack, params.agent_id, changed))
         return InboxAckResult(acked=acked, unknown=unknown)
 
     def cancel(self, call: Call, params: CancelParams, tx: Transaction) -> TicketView:
@@ -281,6 +270,11 @@ class Tickets:
             raise Forbidden(
                 f"only its sender may cancel ticket {ticket.ticket_id}",
                 hint="answer it instead: bridge-reply, or post_reply",
+            )
+        if ticket.is_copy:
+            raise Conflict(
+                f"ticket {ticket.ticket_id} is a copy: {sender_name(Principal(ticket.sender))} sent it",
+                hint="it is cancelled where it was sent; here it can be answered",
             )
         if ticket.status is TicketStatus.CANCELLED:
             return ticket_view(state, ticket, call.principal, payloads=True)
@@ -293,8 +287,10 @@ class Tickets:
         now = state.clock.wall_ms()
         withdrawn = _replace(ticket, status=to, updated_at=now, settled_at=now, reason=params.reason)
         tx.put(state.tickets, ticket.ticket_id, withdrawn)
+        if ticket.is_for_elsewhere:
+            state.remotes.ended(tx, withdrawn)
         tx.subject = ticket.ticket_id
-        tx.after.append(partial(self._settled, withdrawn, "ticket.cancelled"))
+        tx.after.append(partial(self.after_end, withdrawn, "ticket.cancelled"))
         return ticket_view(state, withdrawn, call.principal, payloads=True)
 
     # -- what happens by itself --
@@ -305,6 +301,8 @@ class Tickets:
 
     def drop(self, tx: Transaction, ticket: Ticket) -> None:
         self._state.forget(tx, ticket, self._state.clock.wall_ms())
+        if ticket.is_copy or ticket.is_for_elsewhere:
+            self._state.remotes.dropped(tx, ticket)
         tx.after.append(partial(self._gone, ticket))
 
     def _time_out(self, ticket: Ticket) -> None:
@@ -313,8 +311,10 @@ class Tickets:
         over = _replace(ticket, status=status, updated_at=now, settled_at=now)
         tx = Transaction()
         tx.put(self._state.tickets, ticket.ticket_id, over)
+        if ticket.is_for_elsewhere:
+            self._state.remotes.ended(tx, over)
         tx.subject = ticket.ticket_id
-        tx.after.append(partial(self._settled, over, "ticket.timeout"))
+        tx.after.append(partial(self.after_end, over, "ticket.timeout"))
         self._commit(tx, "tickets.timeout", partial(self.lifetimes.expect_reply_by, ticket.ticket_id))
 
     def _expire(self, ticket: Ticket) -> None:
@@ -332,7 +332,7 @@ class Tickets:
 
         self._journal.commit(tx, DAEMON, method).add_done_callback(look)
 
-    def _acked(self, ticket: Ticket, tx: Transaction) -> Ticket:
+    def acknowledge(self, ticket: Ticket, tx: Transaction) -> Ticket:
         now = self._state.clock.wall_ms()
         status = TRANSITIONS.get((ticket.status, TicketEvent.ACK), ticket.status)
         over = status is TicketStatus.DELIVERED and not ticket.expect_reply
@@ -354,26 +354,39 @@ class Tickets:
         self._note("ticket.sent", ticket)
         self._waits.pump(ticket.target)
 
+    def after_delivery(self, ticket: Ticket) -> None:
+        """Of a copy: its home watches the time."""
+        self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
+        self.lifetimes.copied(ticket.ticket_id, self._state.clock.monotonic())
+        self._note("ticket.sent", ticket)
+        self._waits.pump(ticket.target)
+
+    def after_refusal(self, ticket: Ticket, reason: str, *, gone: bool = False) -> None:
+        """Nobody elsewhere will ever have it."""
+        self._events.emit("ticket.undeliverable", ticket_id=ticket.ticket_id, agent_id=ticket.target, detail=reason)
+        if not gone:
+            self.after_end(ticket, "ticket.cancelled")
+
     def _announce_question(self, ticket_id: str, sender: Principal) -> None:
         for callback in self.on_question:
             callback(ticket_id, sender_name(sender))
 
     def _replied(self, ticket: Ticket, *, first: bool) -> None:
         if first:
-            self._settled(ticket, "ticket.responded")
+            self.after_end(ticket, "ticket.responded")
         else:
             self._note("ticket.extra_reply", ticket)
         self._waits.pump(ticket.target)
 
-    def _after_ack(self, agent_id: str, tickets: list[Ticket]) -> None:
+    def after_ack(self, agent_id: str, tickets: list[Ticket]) -> None:
         for ticket in tickets:
             if is_settled(ticket):
-                self._settled(ticket, "ticket.delivered")
+                self.after_end(ticket, "ticket.delivered")
             else:
                 self._note("ticket.delivered", ticket)
         self._waits.pump(agent_id)
 
-    def _settled(self, ticket: Ticket, event: str) -> None:
+    def after_end(self, ticket: Ticket, event: str) -> None:
         self.lifetimes.settled(ticket.ticket_id)
         self._note(event, ticket)
         self._waits.settled(ticket)
@@ -391,7 +404,7 @@ class Tickets:
 
     def _retry_of(self, ticket_id: str, sender: str, digest: str) -> Ticket | None:
         """The ticket that a repeated send means; 409 when the id stands for something else."""
-        if ticket_id in _DOTS:
+        if ticket_id in _DOTS or ticket_id.startswith(COPY_ID_PREFIX):
             raise InvalidRequest(f"`ticketId`: {ticket_id!r} is reserved", hint="leave it out, or use a UUID")
         known = self._state.tickets.rows.get(ticket_id)
         if known is None:
@@ -405,38 +418,18 @@ class Tickets:
             hint="a retry repeats sender and body exactly; for a new message use a new id, or leave it out",
         )
 
-    def _is_person(self, target: str) -> bool:
-        """Of a target that is not an agent: the person, or else a group; 404 for anything else."""
-        if target == PERSON_HANDLE:
-            return True
-        self._agents.check_target(target)
-        return False
+    def _resolve(self, target: str) -> tuple[str, RemoteAgent | None]:
+        """A target that is not an agent here: the person, a group, or an agent elsewhere; 404 for anything else."""
+        if target == PERSON_HANDLE or target in self._state.groups:
+            return target, None
+        remote = self._state.remotes.find(target)
+        if remote is not None:
+            return remote.agent_id, remote
+        return self._agents.find(target).agent_id, None
 
     def _ask_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
         check_question(self._state, sender, size, has_person=self._has_person())
         tx.after.append(partial(self._announce_question, ticket_id, sender))
-
-    def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
-        if params.agent_ids is not None:
-            if params.type is not None:
-                raise InvalidRequest("give `agentIds` or `type`, not both")
-            return list(dict.fromkeys(params.agent_ids))
-        own = agent_of(call.principal)
-        targets = [
-            record.agent_id
-            for record in self._state.agents.rows.values()
-            if record.agent_id != own
-            and params.type in (None, record.type)
-            and self._agents.status(record.agent_id) is not AgentStatus.OFFLINE
-        ]
-        if not targets:
-            raise NotFound("nobody to send to", hint="no other agent is online; GET /agents lists them")
-        if len(targets) > MAX_BROADCAST:
-            raise TooLarge(
-                f"{len(targets)} agents are online; one broadcast reaches {MAX_BROADCAST}",
-                hint="name them in `agentIds`",
-            )
-        return targets
 
     def _sent_result(self, ticket: Ticket, status: AgentStatus) -> SendResult:
         # A retry gets the answer of the first time, whatever happened since.
@@ -454,3 +447,11 @@ class Tickets:
 
     def _keyed(self, data: bytes) -> str:
         return hashlib.sha256(self._key + data).hexdigest()[:_DIGEST_CHARS]
+
+
+def _not_online(target: str, status: AgentStatus) -> NotFound:
+    return NotFound(
+        "agent not registered",
+        hint=f"{target} is known but {_HOW_NOT_ONLINE[status]}; send without requireOnline to queue the message",
+        details={"agentId": target, "agentStatus": status.value},
+    )

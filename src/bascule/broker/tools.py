@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from bascule.foundation.agreement import is_agent_id, is_ticket_id
+from bascule.foundation.agreement import is_agent_id, is_target, is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import (
     ADDS,
@@ -74,7 +74,7 @@ class SendMessageArguments(Arguments, frozen=True, kw_only=True):
 async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
     params: dict[str, Any] = {
-        "agentId": arguments.agent_id if arguments.agent_id == _PERSON else _agent_id(arguments.agent_id),
+        "agentId": arguments.agent_id if arguments.agent_id == _PERSON else _target(arguments.agent_id),
         "ticketId": me.call_id,
         "payload": arguments.payload,
         "metadata": arguments.metadata or {},
@@ -253,7 +253,7 @@ async def broadcast_message(me: Session, arguments: BroadcastMessageArguments) -
     params = {**given(arguments), "broadcastId": me.call_id}
     wanted = params.pop("awaitReplies", None)
     for each in params.get("agentIds", ()):
-        _agent_id(each)
+        _target(each)
     if "conversationId" in params:
         _ticket_id(params["conversationId"])
     if "timeoutMs" not in params and me.default_timeout_ms is not None:
@@ -440,6 +440,14 @@ async def register_agent(me: Session, arguments: RegisterAgentArguments) -> Resu
 def _agent_id(text: object) -> str:
     if not isinstance(text, str) or not is_agent_id(text):
         raise InvalidRequest(f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ - (local and person are taken)")
+    return text
+
+
+def _target(text: str) -> str:
+    if not is_target(text):
+        raise InvalidRequest(
+            f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ -, and handle@machine for another machine's"
+        )
     return text
 
 

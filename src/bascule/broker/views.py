@@ -90,6 +90,9 @@ def _delivery(state: BrokerState, ticket: Ticket, inbox: Inbox | None) -> Delive
     """How far the message got, as far as this life of the daemon knows."""
     if ticket.acked_at is not None:
         return Delivery(state=DeliveryState.ACKNOWLEDGED, at=rfc3339(ticket.acked_at))
+    if ticket.is_for_elsewhere:
+        remote = state.remotes.delivery(ticket)
+        return Delivery(state=DeliveryState(remote.state), at=rfc3339(remote.at)) if remote is not None else None
     if not ticket.undelivered:
         return None
     bells = inbox.rung.get(ticket.ticket_id, {}) if inbox is not None else {}

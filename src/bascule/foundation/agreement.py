@@ -27,11 +27,24 @@ MAX_TICKET_ID_CHARS = 128
 # "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours,
 # and "register" is a path of the broker spec's (5.0).
 RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person", "register"})
+# Of a machine in the mesh: one token of a NATS subject.
+MAX_NODE_CHARS = 32
+_NODE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _ID_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
 def is_agent_id(text: str) -> bool:
     return 0 < len(text) <= MAX_AGENT_ID_CHARS and _ID_LETTERS.issuperset(text) and text not in RESERVED_AGENT_IDS
+
+
+def is_target(text: str) -> bool:
+    """Somebody a message can be addressed to: an agent here, or behind an `@` one on another machine."""
+    handle, at, node = text.partition("@")
+    return is_agent_id(handle) and (not at or is_node(node))
+
+
+def is_node(text: str) -> bool:
+    return 0 < len(text) <= MAX_NODE_CHARS and _NODE_LETTERS.issuperset(text) and text[0] != "-"
 
 
 def is_ticket_id(text: str) -> bool:

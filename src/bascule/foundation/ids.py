@@ -5,7 +5,7 @@ import secrets
 from functools import lru_cache
 from typing import NewType
 
-from bascule.foundation.agreement import MAX_AGENT_ID_CHARS, MAX_TICKET_ID_CHARS
+from bascule.foundation.agreement import MAX_AGENT_ID_CHARS, MAX_NODE_CHARS, MAX_TICKET_ID_CHARS
 
 AgentId = NewType("AgentId", str)
 TicketId = NewType("TicketId", str)
@@ -17,8 +17,13 @@ MAX_BROADCAST_ID_CHARS = MAX_TICKET_ID_CHARS - MAX_AGENT_ID_CHARS - 1
 # Python's `$` also matches before a final newline; JSON Schema's does not. This means the same to both.
 AGENT_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_AGENT_ID_CHARS}}}$(?!\n)"
 TICKET_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_TICKET_ID_CHARS}}}$(?!\n)"
+# A handle, and behind an `@` the machine that knows it.
+NODE_PATTERN = rf"^[a-z0-9][a-z0-9-]{{0,{MAX_NODE_CHARS - 1}}}$(?!\n)"
+TARGET_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_AGENT_ID_CHARS}}}(?:@[a-z0-9][a-z0-9-]{{0,{MAX_NODE_CHARS - 1}}})?$(?!\n)"
 BROADCAST_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_BROADCAST_ID_CHARS}}}$(?!\n)"
 
+# Copies of tickets whose home is another daemon have ids of ours, which no caller may choose.
+COPY_ID_PREFIX = "msh_"
 # Handles that the house gives out itself: commands in a space's sandbox are the agent with the space's id.
 HOUSE_HANDLE_PREFIX = "spc_"
 

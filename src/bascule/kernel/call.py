@@ -16,6 +16,7 @@ BROWSER = Principal("browser")
 
 _AGENT_PREFIX = "agent:"
 _A2A_PREFIX = "a2a:"
+_NODE_PREFIX = "node:"
 # Handles are asked for several times per call; those of as many agents as a busy daemon has are remembered.
 _REMEMBERED = 4_096
 
@@ -44,13 +45,17 @@ def a2a_principal(client: str) -> Principal:
     return Principal(_A2A_PREFIX + client)
 
 
+def is_a2a(principal: Principal) -> bool:
+    return principal.startswith(_A2A_PREFIX)
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def is_outside(principal: Principal) -> bool:
-    """Somebody who is not on this machine: a client beyond A2A, or an agent of another node (its handle has an `@`).
+    """Somebody who is not on this machine: a client beyond A2A, another node, or somebody there (with an `@`).
 
     Such a caller reaches what a row's `outside` leaves open, and nothing else.
     """
-    return principal.startswith(_A2A_PREFIX) or "@" in principal
+    return principal.startswith((_A2A_PREFIX, _NODE_PREFIX)) or "@" in principal
 
 
 class Grade(IntEnum):

@@ -119,6 +119,10 @@ class KnownTicket(NamedTuple):
     reason: str | None
 
 
+class OnAgents(Protocol):
+    def __call__(self) -> None: ...
+
+
 class Elsewhere(Protocol):
     """Whoever stands behind an `@`. Changes ride in the transaction of what the broker does."""
 
@@ -168,6 +172,12 @@ class RemoteMail(Protocol):
 
     def agents(self) -> Iterable[RemoteAgent]:
         """Those of this daemon that others may be told of."""
+
+    def has_free_member(self, group: str) -> bool:
+        """Somebody of this group would get a message at once."""
+
+    def watch_agents(self, callback: OnAgents) -> None:
+        """Called when who is here, or whether they are online, may have changed."""
 
 
 class Remotes(Protocol):

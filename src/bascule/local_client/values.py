@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from bascule.foundation.agreement import is_agent_id, is_ticket_id
+from bascule.foundation.agreement import is_agent_id, is_target, is_ticket_id
 from bascule.local_client.exits import BadAnswer, WrongUsage
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -29,6 +29,16 @@ def agent_id(text: str) -> str:
     if not is_agent_id(text):
         raise WrongUsage(
             f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ - (some, like local and person, are taken)"
+        )
+    return text
+
+
+def target_id(text: str) -> str:
+    """Whom to write to: a handle, or one of another machine."""
+    if not is_target(text):
+        raise WrongUsage(
+            f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ -, and for an agent of another machine "
+            "handle@machine"
         )
     return text
 

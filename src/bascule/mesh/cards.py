@@ -12,14 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec import Meta
 
+from bascule.foundation.ids import NODE_PATTERN
 from bascule.wire.canonical import canonical
 from gabp import codec
 
 V = TypeVar("V", bound=msgspec.Struct)
 
-# A node's name is one token of a NATS subject.
-MAX_NODE_CHARS = 32
-NODE_PATTERN = rf"^[a-z0-9](?:[a-z0-9-]{{0,{MAX_NODE_CHARS - 1}}})$(?!\n)"
 # Words behind an `@` that are not nodes: any node with a free member, this one, and the agents beyond A2A.
 RESERVED_NODES = frozenset({"any", "local", "a2a"})
 # A stolen laptop whose revocation never arrives is out after this long; the mesh key's holder renews in time.

@@ -36,9 +36,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from bascule.foundation.agreement import is_agent_id
+from bascule.foundation.agreement import is_target
 from bascule.foundation.errors import InvalidRequest
-from bascule.kernel.call import LOCAL, PERSON
+from bascule.kernel.call import LOCAL, PERSON, Principal, agent_of
 from bascule.kernel.policy.commands import MAX_PREFIX_WORDS, allows, prefix_of, restricts
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of
@@ -66,7 +66,9 @@ MAX_RULE_NAME_CHARS = 64
 _NAME_HELP = f"1 to {MAX_RULE_NAME_CHARS} of A-Z a-z 0-9 . _ -"
 _ANYTHING = "*"
 _WILDCARDS = "*?["
-_PRINCIPAL_HELP = 'principals are "local", "person", "agent:<handle>" and "a2a:<client>", or globs over these'
+_PRINCIPAL_HELP = (
+    'principals are "local", "person", "agent:<handle>", "agent:<handle>@<machine>" and "a2a:<client>", or globs over these'
+)
 
 
 class BadPolicy(InvalidRequest):
@@ -356,9 +358,15 @@ def _can_match_a_principal(glob: str) -> bool:
         return True
     fixed = glob[: next((at for at, letter in enumerate(glob) if letter in _WILDCARDS), len(glob))]
     if fixed == glob:
-        kind, _, name = glob.partition(":")
-        return kind in ("agent", "a2a") and is_agent_id(name)
-    return any(fixed.startswith(kind) or kind.startswith(fixed) for kind in ("agent:", "a2a:"))
+        return is_target(agent_of(Principal(glob)) or "") or _is_stranger(glob)
+    kinds = ("agent:", "node:", "a2a:", "local@", "person@")
+    return any(fixed.startswith(kind) or kind.startswith(fixed) for kind in kinds)
+
+
+def _is_stranger(glob: str) -> bool:
+    """Principals of other machines that are not agents, and clients of other protocols."""
+    kind, at, rest = glob.partition("@") if "@" in glob else glob.partition(":")
+    return bool(at and rest) and kind in ("local", "person", "node", "a2a")
 
 
 def _check_params(rule: Rule) -> None:

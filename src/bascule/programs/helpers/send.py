@@ -10,7 +10,7 @@ from bascule.local_client import choice, exits
 from bascule.local_client.exits import DoorError, NothingCame, WrongUsage
 from bascule.local_client.http import ANSWER_SECONDS, Door, call
 from bascule.local_client.retry import retrying
-from bascule.local_client.values import agent_id, new_ticket_id, ticket_id
+from bascule.local_client.values import agent_id, new_ticket_id, target_id, ticket_id
 from bascule.programs.helpers import program, terminal, waiting
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -36,7 +36,7 @@ Prints the answer. Exit code 3: none came in time; `bridgectl show TICKET` tells
 
 def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
-    target = agent_id(options.agent)
+    target = target_id(options.agent)
     ticket = ticket_id(options.ticket) if options.ticket else new_ticket_id()
     state = paths.state_dir(options.state_dir)
     door = choice.find_door(state)
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str]) -> int:
         terminal.say(f"{target} is offline: the message waits in its inbox (ticket {ticket})")
     elif sent.get("agentStatus") == "unknown":
         terminal.say(f"{target} has not been seen since the daemon started: the message waits in its inbox ({ticket})")
+    elif sent.get("agentStatus") == "unreachable":
+        terminal.say(f"the machine of {target} cannot be reached now: the message waits here (ticket {ticket})")
     if options.no_wait:
         if options.json:
             terminal.show_json(sent)
