@@ -65,6 +65,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     payload: msgspec.Raw
     conversation_id: str | None
+    expect_reply: bool
     at: int
     stage: Stage = Stage.WAITING
     # What the agent said: its task, and the context that later messages of the conversation name.

@@ -58,7 +58,6 @@ class A2a:
                 Gauge("bascule_a2a_requests", "Requests of clients beyond A2A under way.", self.incoming.count),
                 Gauge("bascule_a2a_letters", "Messages to agents beyond A2A not answered yet.", self.outgoing.count),
             ],
-            recover=self.outgoing.recover,
             open=self.open,
             end=self.end,
             close=self.close,

@@ -101,11 +101,11 @@ class Tickets:
         state = self._state
         limits = state.limits
         target, remote = params.agent_id, None
-        if target not in self.published and is_outside(call.principal):
-            # The same for all that is not published: who is here is not told.
-            raise NotFound("agent not published", hint="its agent card says where it is; ask its owner")
         if target not in state.agents.rows:
             target, remote = self._resolve(target)
+        if is_outside(call.principal) and (target not in self.published or remote is not None):
+            # The same for all that is not published: who is here is not told. Nobody is passed on to another machine.
+            raise NotFound("agent not published", hint="its agent card says where it is; ask its owner")
         now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:

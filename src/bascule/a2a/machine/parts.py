@@ -1,5 +1,6 @@
 """Between a message's parts and a payload: text and JSON, both ways."""
 
+import base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,10 +25,25 @@ def payload_of(parts: Iterable[Part]) -> Any:
     return "\n".join(said) if all(isinstance(each, str) for each in said) else said
 
 
+def shown_of(parts: Iterable[Part]) -> Any:
+    """The same for what an agent elsewhere said: its files are shown as what they are, and fetched by nobody."""
+    said = [_file(part) if part.WhichOneof("content") in ("raw", "url", None) else _said(part) for part in parts]
+    if len(said) == 1:
+        return said[0]
+    return "\n".join(said) if all(isinstance(each, str) for each in said) else said
+
+
 def parts_of(payload: Any) -> list[Part]:
     if isinstance(payload, str):
         return [Part(text=payload, media_type="text/plain")]
     return [Part(data=ParseDict(payload, Value()), media_type="application/json")]
+
+
+def _file(part: Part) -> dict[str, str]:
+    shown = {"filename": part.filename, "mediaType": part.media_type, "url": part.url}
+    if part.raw:
+        shown["base64"] = base64.b64encode(part.raw).decode()
+    return {name: text for name, text in shown.items() if text}
 
 
 def _said(part: Part) -> Any:
