@@ -68,10 +68,10 @@ class Outgoing:
         self._client = client
         self._log = log
         self._key = key
-        self._letters: Table[Letter] = Table("a2a_letters", Letter, self._changed)
+        self._letters: Table[Letter] = Table("outside_letters", Letter, self._changed)
         # Not over, by agent.
         self._open: dict[str, set[str]] = {}
-        for ticket_id, letter in store.load("a2a_letters", Letter):
+        for ticket_id, letter in store.load("outside_letters", Letter):
             self._letters.apply(ticket_id, letter)
         self._tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
         self._carrying: dict[str, asyncio.Event] = {}

@@ -34,8 +34,8 @@ class Peers:
         """`client` imports the SDK when it is first asked for."""
         self._clock = clock
         self._client = client
-        self.table: Table[Peer] = Table("a2a_peers", Peer)
-        self.table.rows.update(store.load("a2a_peers", Peer))
+        self.table: Table[Peer] = Table("outside_agents", Peer)
+        self.table.rows.update(store.load("outside_agents", Peer))
         # What happened last, within this life: when a card was found as pinned, and what is wrong.
         self._checked: dict[str, float] = {}
         self._problems: dict[str, str] = {}

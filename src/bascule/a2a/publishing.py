@@ -46,8 +46,8 @@ class Publishing:
         self._open_handles = open_handles
         self._door = door
         self._tokens = TokenBook()
-        self.handles: Table[Published] = Table("a2a_published", Published, self._handle_changed)
-        self.clients: Table[Client] = Table("a2a_clients", Client, self._client_changed)
+        self.handles: Table[Published] = Table("published_handles", Published, self._handle_changed)
+        self.clients: Table[Client] = Table("outside_clients", Client, self._client_changed)
         for table in (self.handles, self.clients):
             for key, value in store.load(table.name, table.type):  # type: ignore[attr-defined] # each its own type
                 table.apply(key, value)  # type: ignore[arg-type] # the same

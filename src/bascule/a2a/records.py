@@ -77,4 +77,4 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool = False
 
 
-TABLES: dict[str, Any] = {"a2a_published": Published, "a2a_clients": Client, "a2a_peers": Peer, "a2a_letters": Letter}
+TABLES: dict[str, Any] = {"published_handles": Published, "outside_clients": Client, "outside_agents": Peer, "outside_letters": Letter}
