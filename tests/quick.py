@@ -12,6 +12,8 @@ TESTS = Path(__file__).resolve().parent
 
 QUICK = frozenset(
     [
+        "a2a_edge/test_a2a_cards.py",
+        "a2a_edge/test_a2a_gate.py",
         "approval",
         "audit",
         "bridges",
@@ -82,6 +84,7 @@ QUICK = frozenset(
 )
 SLOW = frozenset(
     [
+        "a2a_edge",
         "adapters",
         "cli",
         "client",

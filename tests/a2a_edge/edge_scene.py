@@ -2,16 +2,21 @@
 
 import contextlib
 import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, Self
 
 import httpx
 from a2a.client import ClientConfig
 from a2a.client.client import Client
 from a2a.client.client_factory import ClientFactory
 from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest
-from living import Living
+from living import Living, eventually
 from wires import LinkWire
 
 import inside
@@ -135,7 +140,43 @@ def text_of(artifact: Any) -> str:
     return "\n".join(part.text for part in artifact.parts)
 
 
-@contextlib.contextmanager
-def running(edge: Edge) -> Iterator[Edge]:
-    with edge:
-        yield edge
+class PeerAgent:
+    """An agent elsewhere: a process with the a2a-sdk's server, on loopback."""
+
+    def __init__(self, folder: str, **said: Any) -> None:
+        self.port: int = said.setdefault("port", free_port())
+        self.effects_file = said.setdefault("effects", f"{folder}/effects-{self.port}")
+        self._said = said
+        self.start()
+
+    def start(self, **changed: Any) -> None:
+        self._said |= changed
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer_program.py")
+        self.process = subprocess.Popen([sys.executable, program, json.dumps(self._said)], stdin=subprocess.DEVNULL)
+        eventually(self._listens, "the agent elsewhere listens")
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, "the agent elsewhere ended"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def effects(self, word: str = "told") -> list[str]:
+        """What happened here: message id, context and text of each message, or ids of cancelled tasks."""
+        if not os.path.exists(self.effects_file):
+            return []
+        with open(self.effects_file, encoding="utf-8") as file:
+            return [line.strip().partition(" ")[2] for line in file if line.startswith(word + " ")]

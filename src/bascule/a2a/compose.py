@@ -33,7 +33,13 @@ def make_a2a(kernel: KernelServices, ports: Ports) -> Bridge:
         return hashlib.sha256(kernel.key + b"\0a2a message\0" + ticket_id.encode()).hexdigest()[:_DIGEST_CHARS]
 
     outgoing = Outgoing(
-        kernel.store, kernel.journal, peers, ports.need(REMOTE_MAIL), client, kernel.log, message_id
+        kernel.store,
+        kernel.journal,
+        peers=peers,
+        mail=ports.need(REMOTE_MAIL),
+        client=client,
+        log=kernel.log,
+        key=message_id,
     )
     ports.need(REMOTES).add(outgoing, behind=BEHIND)
 

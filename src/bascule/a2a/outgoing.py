@@ -28,7 +28,8 @@ from bascule.kernel.call import Call, agent_principal
 from bascule.kernel.faults import EventLog, log_fault
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
-from bascule.kernel.ports import IncomingReply, Outgoing as Message, RemoteAgent, RemoteDelivery, RemoteMail
+from bascule.kernel.ports import IncomingReply, RemoteAgent, RemoteDelivery, RemoteMail
+from bascule.kernel.ports import Outgoing as Message
 from bascule.kernel.rows import Nothing
 from gabp import codec
 
@@ -47,6 +48,10 @@ _STORE_AGAIN_SECONDS = 1.0
 _MAX_REASON_CHARS = 500
 _UNKNOWN = "it is not known whether the message arrived"
 
+_WITHOUT_RESULT = (PeerState.CANCELED, PeerState.FAILED, PeerState.REJECTED, PeerState.AUTH_REQUIRED)
+# What is left of a payload that need not be sent again.
+_NOTHING = msgspec.Raw(b"null")
+
 _replace = msgspec.structs.replace
 
 
@@ -55,6 +60,7 @@ class Outgoing:
         self,
         store: JournalStore,
         journal: Journal,
+        *,
         peers: Peers,
         mail: RemoteMail,
         client: Callable[[], AgentClient],
@@ -291,12 +297,11 @@ class Outgoing:
                 now = self._letters.rows.get(ticket_id)
                 if now is None or now.stage is not Stage.ACCEPTED:
                     await self._store("a2a.accepted", ticket_id, partial(self._accept, ticket_id, said))
-            case PeerState.COMPLETED | PeerState.INPUT_REQUIRED:
+            case state if state in _WITHOUT_RESULT and not said.payload:
+                await self._refuse(ticket_id, f"the agent says {state.value}, and not why")
+            case _:
+                # What it says is for the sender alone, also when it failed: a reason is seen by all who watch.
                 await self._store("a2a.answer", ticket_id, partial(self._answer, ticket_id, said))
-            case PeerState.CANCELED | PeerState.FAILED | PeerState.REJECTED | PeerState.AUTH_REQUIRED:
-                words = said.payload if isinstance(said.payload, str) else None
-                reason = f"the agent says {said.state.value}" + (f": {words}" if words else "")
-                await self._refuse(ticket_id, reason)
 
     # -- changes, each with its record --
 
@@ -309,14 +314,22 @@ class Outgoing:
     def _answer(self, ticket_id: str, said: Said, tx: Transaction, letter: Letter) -> None:
         payload = codec.encode(said.payload)
         if len(payload) > MAX_REPLY_BYTES:
-            self._refuse_now(ticket_id, f"its answer has {len(payload)} bytes; at most {MAX_REPLY_BYTES} are taken", tx, letter)
+            self._refuse_now(
+                ticket_id, f"its answer has {len(payload)} bytes; at most {MAX_REPLY_BYTES} are taken", tx, letter
+            )
             return
-        asks = said.state is PeerState.INPUT_REQUIRED
+        asks = said.state is PeerState.INPUT_REQUIRED and bool(said.task_id)
         over = _replace(
-            letter, stage=Stage.OVER, task_id=said.task_id, context_id=said.context_id, wants_input=asks and bool(said.task_id)
+            letter,
+            stage=Stage.OVER,
+            payload=_NOTHING,
+            task_id=said.task_id,
+            context_id=said.context_id,
+            wants_input=asks,
         )
         tx.put(self._letters, ticket_id, over)
-        metadata: dict[str, Any] = {"a2a": {"state": said.state.value}} if asks else {}
+        done = said.state is PeerState.COMPLETED
+        metadata: dict[str, Any] = {} if done else {"a2a": {"state": said.state.value}}
         sender = agent_principal(f"{letter.peer}@{BEHIND}")
         if not letter.cancel:
             self._mail.answer(tx, ticket_id, IncomingReply(sender=sender, number=1, payload=payload, metadata=metadata))
@@ -331,7 +344,7 @@ class Outgoing:
         self._mail.refuse(tx, ticket_id, f"{letter.peer}@{BEHIND}: {reason}")
 
     def _end(self, tx: Transaction, ticket_id: str, letter: Letter) -> None:
-        tx.put(self._letters, ticket_id, _replace(letter, stage=Stage.OVER))
+        tx.put(self._letters, ticket_id, _replace(letter, stage=Stage.OVER, payload=_NOTHING))
 
     def _put(self, tx: Transaction, ticket_id: str, letter: Letter, *, stage: Stage) -> None:
         tx.put(self._letters, ticket_id, _replace(letter, stage=stage))

@@ -13,10 +13,10 @@ from bascule.a2a.protocol import (
     PublishParams,
 )
 from bascule.a2a.records import Client, Published
+from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound
 from bascule.foundation.ids import is_reserved_handle, new_token
-from bascule.foundation.agreement import is_agent_id
 from bascule.kernel.call import Call, Principal, a2a_principal
 from bascule.kernel.identity.tokens import TokenBook, hash_token
 from bascule.kernel.journal import Table, Transaction
@@ -48,9 +48,10 @@ class Publishing:
         self._tokens = TokenBook()
         self.handles: Table[Published] = Table("published_handles", Published, self._handle_changed)
         self.clients: Table[Client] = Table("outside_clients", Client, self._client_changed)
-        for table in (self.handles, self.clients):
-            for key, value in store.load(table.name, table.type):  # type: ignore[attr-defined] # each its own type
-                table.apply(key, value)  # type: ignore[arg-type] # the same
+        for handle, published in store.load(self.handles.name, Published):
+            self.handles.apply(handle, published)
+        for name, client in store.load(self.clients.name, Client):
+            self.clients.apply(name, client)
         # Called with a principal whose token is no longer valid.
         self.on_revoked: list[Callable[[Principal], None]] = []
 

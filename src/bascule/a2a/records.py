@@ -77,4 +77,9 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool = False
 
 
-TABLES: dict[str, Any] = {"published_handles": Published, "outside_clients": Client, "outside_agents": Peer, "outside_letters": Letter}
+TABLES: dict[str, Any] = {
+    "published_handles": Published,
+    "outside_clients": Client,
+    "outside_agents": Peer,
+    "outside_letters": Letter,
+}

@@ -36,7 +36,8 @@ class A2aSettings(Settings, frozen=True, kw_only=True):
             port = -1
         if not 0 <= port <= _MAX_PORT:
             raise BadConfig(
-                f"a2a_port = {self.a2a_port!r} is not a port", hint="a number up to 65535, 0 for any that is free, or off"
+                f"a2a_port = {self.a2a_port!r} is not a port",
+                hint="a number up to 65535, 0 for any that is free, or off",
             )
         return port
 
@@ -64,9 +65,7 @@ class A2aSettings(Settings, frozen=True, kw_only=True):
     def _check_url(self, text: str) -> None:
         url = urlsplit(text)
         if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
-            raise BadConfig(
-                f"a2a_url = {text!r} is not the address of a door", hint="write https://agents.example.org"
-            )
+            raise BadConfig(f"a2a_url = {text!r} is not the address of a door", hint="write https://agents.example.org")
 
     def _check_tls(self) -> None:
         if (self.a2a_tls_cert is None) != (self.a2a_tls_key is None):

@@ -248,5 +248,7 @@ def _task(ticket: _Ticket) -> Task:
         updated_at=ticket.updated_at,
         payload=ticket.payload,
         replies=tuple(ticket.replies),
-        reason="no reply came in time; a late one still completes this" if ticket.status == "timeout" else ticket.reason,
+        reason="no reply came in time; a late one still completes this"
+        if ticket.status == "timeout"
+        else ticket.reason,
     )

@@ -9,7 +9,7 @@ from bascule.kernel.call import Principal, agent_of, is_a2a, sender_name
 # Of every inbox: what the agents of one other machine, all together, cannot fill.
 SHARE_OF_NODE = 0.2
 # Of every inbox: what commands in sandboxes and clients beyond A2A, all together, cannot fill. Tickets that timed out
-# stay in an inbox until they are fetched, so the limit of open tickets alone would let one loop keep everybody else out.
+# stay in an inbox until they are fetched, so the limit of open tickets alone would let one loop keep others out.
 SHARE_OF_OUTSIDE = 0.5
 
 

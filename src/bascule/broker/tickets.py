@@ -103,9 +103,7 @@ class Tickets:
         target, remote = params.agent_id, None
         if target not in state.agents.rows:
             target, remote = self._resolve(target)
-        if is_outside(call.principal) and (target not in self.published or remote is not None):
-            # The same for all that is not published: who is here is not told. Nobody is passed on to another machine.
-            raise NotFound("agent not published", hint="its agent card says where it is; ask its owner")
+        self._check_published(call.principal, target, remote)
         now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
@@ -426,6 +424,11 @@ class Tickets:
         if remote is not None:
             return remote.agent_id, remote
         return self._agents.find(target).agent_id, None
+
+    def _check_published(self, principal: Principal, target: str, remote: RemoteAgent | None) -> None:
+        if is_outside(principal) and (target not in self.published or remote is not None):
+            # The same for all that is not published: who is here is not told. Nobody is passed on to another machine.
+            raise NotFound("agent not published", hint="its agent card says where it is; ask its owner")
 
     def _ask_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
         check_question(self._state, sender, size, has_person=self._has_person())

@@ -82,9 +82,7 @@ class OutsideDoors:
         )
         mounts = {route.method: outside.mount for route in outside.routes}
         app = self._make_app(admission, RouteTable(outside.routes), mounts)
-        door = HttpDoor(
-            app, sock, max_connections=MAX_OUTSIDE_CONNECTIONS, backlog=OUTSIDE_BACKLOG, tls=outside.tls
-        )
+        door = HttpDoor(app, sock, max_connections=MAX_OUTSIDE_CONNECTIONS, backlog=OUTSIDE_BACKLOG, tls=outside.tls)
         await door.start()
         self._log("a2a_door", at=where.base)
         return door

@@ -45,7 +45,9 @@ def card_of(handle: str, published: Published, base: str) -> dict[str, Any]:
             push_notifications=False,
             extended_agent_card=False,
             extensions=[
-                AgentExtension(uri=ONCE, description="A message id that comes again from one client is the same message.")
+                AgentExtension(
+                    uri=ONCE, description="A message id that comes again from one client is the same message."
+                )
             ],
         ),
         default_input_modes=_MODES,

@@ -6,6 +6,7 @@ unknown end, never a guess.
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
@@ -54,6 +55,7 @@ _STATES = {
     TaskState.TASK_STATE_REJECTED: PeerState.REJECTED,
     TaskState.TASK_STATE_CANCELED: PeerState.CANCELED,
 }
+_CODE = re.compile(r"JSON-RPC Error (-?[0-9]{1,9}):")
 T = TypeVar("T")
 
 
@@ -213,13 +215,18 @@ def _sorted(error: BaseException) -> Exception:
             return EndUnknown(_status(response))
         case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.PoolTimeout() | httpx.UnsupportedProtocol():
             return NotSent(f"it cannot be reached: {cause}")
+        case TooMuch():
+            return EndUnknown(str(cause))
         case httpx.HTTPError():
-            return EndUnknown(str(cause) or type(cause).__name__)
+            # Never its words: a reason is seen by all who watch.
+            return EndUnknown(f"the connection ended in the middle ({type(cause).__name__})")
         case _:
             pass
     # An error of the protocol is the agent's own word; what else goes wrong in the SDK is an answer it cannot read.
-    if isinstance(error, A2AError) or (isinstance(error, A2AClientError) and str(error).startswith("JSON-RPC Error")):
-        return Refused(f"it says {error}")
+    if isinstance(error, A2AError):
+        return Refused(f"it refuses with {type(error).__name__}")
+    if isinstance(error, A2AClientError) and (found := _CODE.match(str(error))) is not None:
+        return Refused(f"it refuses with the error {found[1]}")
     return EndUnknown(f"its answer cannot be read ({type(error).__name__})")
 
 
@@ -247,10 +254,7 @@ def _said_task(task: Task) -> Said:
     if state is None or not task_id:
         raise EndUnknown("it answered with a task that has no state or no id")
     parts: list[Part] = [part for artifact in task.artifacts for part in artifact.parts]
-    if state is PeerState.COMPLETED and not parts:
-        parts = list(task.status.message.parts) or [part for each in task.history[-1:] for part in each.parts
-                                                    if each.role == Role.ROLE_AGENT]  # fmt: skip
-    elif state is not PeerState.COMPLETED:
+    if state is not PeerState.COMPLETED or not parts:
         parts = list(task.status.message.parts)
     payload = None if state is PeerState.WORKING else _payload(parts)
     return Said(state, payload, task_id, _id(task.context_id))

@@ -135,9 +135,7 @@ class GateHandler(RequestHandler):
         caller = caller_of(context)
         try:
             task = await self._tasks.show(*caller, params.id)
-            if task.over:
-                # 3.1.6: "Returns UnsupportedOperationError if the task is in a terminal state".
-                raise UnsupportedOperationError(f"the task is {task.state.value}: nothing more will happen to it")
+            _require_open(task)
             yield proto_task(task)
             async for event in self._rest(caller, task):
                 yield event
@@ -203,7 +201,9 @@ class GateHandler(RequestHandler):
         page = rest[:size]
         history = params.history_length if params.HasField("history_length") else 0
         whole = [
-            proto_task(await self._tasks.show(*caller, each.task_id), history=history, artifacts=params.include_artifacts)
+            proto_task(
+                await self._tasks.show(*caller, each.task_id), history=history, artifacts=params.include_artifacts
+            )
             for each in page
         ]
         more = f"{page[-1].updated_at}~{page[-1].task_id}" if len(rest) > size else ""
@@ -264,6 +264,12 @@ def proto_task(task: Task, *, history: int | None = None, artifacts: bool = True
         artifacts=_artifacts(task) if artifacts else [],
         history=[] if history == 0 else [said],
     )
+
+
+def _require_open(task: Task) -> None:
+    # 3.1.6: "Attempting to subscribe to a task in a terminal state" is an UnsupportedOperationError.
+    if task.over:
+        raise UnsupportedOperationError(f"the task is {task.state.value}: nothing more will happen to it")
 
 
 def _history_of(params: Any) -> int | None:

@@ -20,23 +20,26 @@ def payload_of(parts: Iterable[Part]) -> Any:
     said = [_said(part) for part in parts]
     if not said:
         raise InvalidRequest("the message has no parts", hint="send at least one part with text or data")
-    if len(said) == 1:
-        return said[0]
-    return "\n".join(said) if all(isinstance(each, str) for each in said) else said
+    return _joined(said)
 
 
 def shown_of(parts: Iterable[Part]) -> Any:
     """The same for what an agent elsewhere said: its files are shown as what they are, and fetched by nobody."""
-    said = [_file(part) if part.WhichOneof("content") in ("raw", "url", None) else _said(part) for part in parts]
-    if len(said) == 1:
-        return said[0]
-    return "\n".join(said) if all(isinstance(each, str) for each in said) else said
+    return _joined(
+        [_file(part) if part.WhichOneof("content") in ("raw", "url", None) else _said(part) for part in parts]
+    )
 
 
 def parts_of(payload: Any) -> list[Part]:
     if isinstance(payload, str):
         return [Part(text=payload, media_type="text/plain")]
     return [Part(data=ParseDict(payload, Value()), media_type="application/json")]
+
+
+def _joined(said: list[Any]) -> Any:
+    if len(said) == 1:
+        return said[0]
+    return "\n".join(said) if all(isinstance(each, str) for each in said) else said
 
 
 def _file(part: Part) -> dict[str, str]:
