@@ -62,6 +62,15 @@ class Edge(Living):
             self.person.call("a2a.publish", {"agentId": handle})
         return Agent(handle, self.link(token))
 
+    def comes_back(self, handle: str) -> "Agent":
+        """After a restart: with the token that the state directory has."""
+        with open(f"{self.state}/tokens/+{handle.lower()}.token", encoding="utf-8") as file:
+            return Agent(handle, self.link(file.read().strip()))
+
+    def token_of_user(self) -> str:
+        with open(f"{self.state}/local.token", encoding="utf-8") as file:
+            return file.read().strip()
+
     def token(self, name: str | None = None) -> str:
         made: dict[str, str] = self.person.call("a2a.addToken", {"name": name or f"client{next(_numbers)}"})
         return made["token"]

@@ -123,7 +123,14 @@ def test_tickets_of_others_are_nobody_elses(house, method):
 
 def test_a_list_holds_ones_own_tickets_and_nobody_elses(house):
     mine = house.call(ANN, "messages.send", {"agentId": "Jerry", "payload": "x"})["ticketId"]
-    for wanted in ({}, {"agentId": "Jerry"}, {"party": "Jerry"}, {"party": "Mole"}, {"text": "secret"}, {"text": "theirs"}):
+    for wanted in (
+        {},
+        {"agentId": "Jerry"},
+        {"party": "Jerry"},
+        {"party": "Mole"},
+        {"text": "secret"},
+        {"text": "theirs"},
+    ):
         assert {each["ticketId"] for each in house.call(ANN, "tickets.list", wanted)} <= {mine}
     assert [each["ticketId"] for each in house.call(ANN, "tickets.list", {})] == [mine]
     assert house.call("a2a:Bob", "tickets.list", {}) == []

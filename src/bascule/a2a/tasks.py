@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bascule.foundation.agreement import is_ticket_id
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Forbidden, NotFound, PolicyDenied
 from bascule.foundation.stream import Stream
@@ -196,7 +197,7 @@ class Tasks:
     # -- inside --
 
     async def _encoded(self, client: Principal, method: str, task_id: str) -> bytes:
-        if len(task_id) > MAX_ID_CHARS:
+        if not is_ticket_id(task_id):
             raise UnknownTask("no such task")
         try:
             return codec.encode(await self._call(client, method, {"ticketId": task_id}))

@@ -223,10 +223,10 @@ def _sorted(error: BaseException) -> Exception:
         case _:
             pass
     # An error of the protocol is the agent's own word; what else goes wrong in the SDK is an answer it cannot read.
-    if isinstance(error, A2AError):
-        return Refused(f"it refuses with {type(error).__name__}")
-    if isinstance(error, A2AClientError) and (found := _CODE.match(str(error))) is not None:
+    if (found := _CODE.match(str(error))) is not None:
         return Refused(f"it refuses with the error {found[1]}")
+    if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
+        return Refused(f"it refuses with {type(error).__name__}")
     return EndUnknown(f"its answer cannot be read ({type(error).__name__})")
 
 
