@@ -514,13 +514,11 @@ def test_a_client_holds_some_requests_open_and_the_next_is_refused(edge, agent, 
 
     run(fill())
     # Who left has left: nothing of it stays open, and the messages are there.
-    gauge = lambda: (
-        "bascule_a2a_requests 0"
-        in httpx.get(  # noqa: E731 - looked at again and again
-            f"http://{edge.host}/metrics", headers={"authorization": f"Bearer {edge.token_of_user()}"}
-        ).text
+    headers = {"authorization": f"Bearer {edge.token_of_user()}"}
+    eventually(
+        lambda: "bascule_a2a_requests 0" in httpx.get(f"http://{edge.host}/metrics", headers=headers).text,
+        "nothing is open",
     )
-    eventually(gauge, "nothing is open")
     assert agent.inbox() == 32
 
 

@@ -150,14 +150,14 @@ def test_a_message_that_was_not_sent_is_withdrawn_without_a_trace(edge, agent, f
 
 
 def test_a_card_that_changed_stops_everything_until_it_is_added_again(state, folder):
-    with PeerAgent(folder) as peer, Edge(state, a2a_port="off") as edge:
-        agent = edge.agent("Jerry", published=False)
-        digest = add(edge, peer.url)["digest"]
-        edge.kill()
+    with PeerAgent(folder) as peer, Edge(state, a2a_port="off") as first_life:
+        first_life.agent("Jerry", published=False)
+        digest = add(first_life, peer.url)["digest"]
+        first_life.kill()
         peer.kill()
         peer.start(name="Imposter")
-        with Edge(state, a2a_port="off") as edge:
-            agent = edge.comes_back("Jerry")
+        with Edge(state, a2a_port="off") as next_life:
+            edge, agent = next_life, next_life.comes_back("Jerry")
             ticket = ended(agent, ask(agent, "secret", 0))
             assert ticket["status"] == "cancelled"
             assert "card changed" in ticket["reason"]
@@ -241,8 +241,24 @@ NESTED = (
         lambda *_: (500, {}, b"it broke"),
         lambda *_: (503, {}, b""),
     ],
-    ids=["cut", "endless", "huge", "bomb", "text", "list", "bytes", "deep", "empty", "number", "no id", "long id", "no state", "500", "503"],
-)  # fmt: skip
+    ids=[
+        "cut",
+        "endless",
+        "huge",
+        "bomb",
+        "text",
+        "list",
+        "bytes",
+        "deep",
+        "empty",
+        "number",
+        "no-id",
+        "long-id",
+        "no-state",
+        "500",
+        "503",
+    ],
+)
 def test_an_answer_that_cannot_be_read_is_an_unknown_end_and_nothing_is_sent_twice(edge, agent, answer):
     ticket, told = hostile(edge, agent, answer)
     assert ticket["status"] == "cancelled"
