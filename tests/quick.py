@@ -14,6 +14,7 @@ QUICK = frozenset(
     [
         "a2a_edge/test_a2a_cards.py",
         "a2a_edge/test_a2a_gate.py",
+        "a2a_edge/test_a2a_settings.py",
         "approval",
         "audit",
         "bridges",

@@ -3,8 +3,9 @@ import sys
 
 import pytest
 
-# The daemon process and the wires to it are shared with the tests of the daemon itself.
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "daemon"))
+# The daemon process and the wires to it are shared with the tests of the daemon itself, a terminal with the commands.
+for neighbour in ("daemon", "e2e"):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), neighbour))
 
 
 @pytest.fixture

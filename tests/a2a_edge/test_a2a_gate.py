@@ -53,6 +53,8 @@ def house():
 def sample(row: Any) -> dict[str, Any]:
     """Params of the method, as far as they are known here."""
     wire = {field.encode_name for field in msgspec.structs.fields(row.params)}
+    if row.name in ("messages.send", "messages.broadcast"):
+        wire.discard("ticketId")
     return {name: value for name, value in SAMPLES.items() if name in wire}
 
 
@@ -69,7 +71,12 @@ def outcome(house: House, row: Any) -> str:
 def test_every_method_but_the_open_ones_refuses_a_caller_from_outside(house):
     rows = [row for row in rows_of(BRIDGES) if row.name in house.gate.methods and row.shape != "operation"]
     assert len(rows) > 60
-    reached = {row.name: said for row in rows if (said := outcome(house, row)) not in ("forbidden", "invalid_request")}
+    refusals = {row.name: {"forbidden", "invalid_request"} for row in rows}
+    for row in rows:
+        if row.who.kind == "starter":
+            # What nobody started is nobody's.
+            refusals[row.name].add("not_found")
+    reached = {row.name: said for row in rows if (said := outcome(house, row)) not in refusals[row.name]}
     # The message to Jerry, who is published, and the list of one's own.
     assert reached == {"messages.send": "taken", "tickets.list": "taken"}
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 
 import httpx
 import pytest
@@ -28,6 +29,7 @@ from a2a.utils.errors import (
 from edge_scene import BINDINGS, VERSIONS, Edge, events, said, sdk_client, text_of
 from living import eventually
 
+from certificates import certificate_in
 from patience import PATIENCE
 
 SUBMITTED = TaskState.TASK_STATE_SUBMITTED
@@ -566,3 +568,27 @@ def test_everything_is_stopped_for_clients_too(state):
         refused = rpc(edge, "Jerry", token, "SendMessage", _now(plain("x")))
         assert "stopped" in refused["error"]["message"]
         assert agent.inbox() == 0
+
+
+# -- behind a proxy, and with TLS --
+
+
+def test_behind_a_proxy_cards_and_the_host_are_what_others_call_it(state):
+    with Edge(state, a2a_url="https://agents.example.org/a2a") as edge:
+        edge.agent("Jerry")
+        url = f"{edge.base}/Jerry/.well-known/agent-card.json"
+        card = httpx.get(url, headers={"host": "agents.example.org"}).json()
+        assert card["url"] == "https://agents.example.org/a2a/Jerry"
+        assert httpx.get(url, headers={"host": "agents.example.com"}).status_code == 421
+
+
+def test_with_a_certificate_it_is_served_by_tls_alone(state, tmp_path):
+    certificate, key = map(str, certificate_in(tmp_path))
+    with Edge(state, a2a_tls_cert=certificate, a2a_tls_key=key) as edge:
+        edge.agent("Jerry")
+        path = f"127.0.0.1:{edge.a2a_port}/Jerry"
+        trusted = ssl.create_default_context(cafile=certificate)
+        card = httpx.get(f"https://{path}/.well-known/agent-card.json", verify=trusted).json()
+        assert card["url"] == f"https://{path}"
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://{path}/.well-known/agent-card.json")
