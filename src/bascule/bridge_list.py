@@ -10,6 +10,7 @@ from bascule.desktop.declared import DesktopDeclared
 from bascule.game.declared import GameDeclared
 from bascule.kernel.declared import Declared
 from bascule.kernel.rows import Row
+from bascule.mesh.declared import MeshDeclared
 from bascule.workspace.declared import WorkspaceDeclared
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ BRIDGES: tuple[Declared, ...] = (
     WorkspaceDeclared(),
     GameDeclared(),
     DesktopDeclared(),
+    MeshDeclared(),
     A2aDeclared(),
 )
 

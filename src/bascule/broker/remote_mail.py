@@ -5,7 +5,7 @@ daemon is the home; of one from elsewhere it has a copy, whose end its home deci
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -21,8 +21,9 @@ from bascule.broker.tickets import Tickets
 from bascule.broker.views import is_settled
 from bascule.foundation.errors import Conflict, NotFound, TooLarge
 from bascule.foundation.ids import is_reserved_handle
+from bascule.kernel.call import Principal
 from bascule.kernel.journal import Transaction
-from bascule.kernel.ports import Incoming, IncomingReply, KnownTicket, OnAgents, RemoteAgent
+from bascule.kernel.ports import Incoming, IncomingReply, KnownTicket, OnAgents, Outgoing, RemoteAgent
 
 _replace = msgspec.structs.replace
 _EVENTS = {
@@ -128,6 +129,33 @@ class RemoteMail:
         if ticket is None:
             return None
         return KnownTicket(ticket.status.value, ticket.replies, ticket.late, ticket.reason)
+
+    def outgoing(self, ticket_id: str) -> Outgoing | None:
+        ticket = self._state.tickets.rows.get(ticket_id)
+        if ticket is None or not ticket.is_for_elsewhere or not (ticket.is_open or ticket.undelivered):
+            return None
+        message = self._state.message(ticket_id)
+        return Outgoing(
+            ticket_id=ticket_id,
+            sender=Principal(ticket.sender),
+            target=ticket.target,
+            payload=bytes(message.payload),
+            metadata=message.metadata,
+            expect_reply=ticket.expect_reply,
+            timeout_ms=max(0, ticket.reply_by - self._state.clock.wall_ms()),
+            conversation_id=ticket.conversation_id,
+            at=ticket.created_at,
+        )
+
+    def replies(self, ticket_id: str) -> Sequence[IncomingReply]:
+        ticket = self._state.tickets.rows.get(ticket_id)
+        if ticket is None or not ticket.is_copy:
+            return ()
+        numbered = ((number, self._state.message(ticket_id, number)) for number in range(1, ticket.replies + 1))
+        return [
+            IncomingReply(Principal(message.sender), number, bytes(message.payload), message.metadata)
+            for number, message in numbered
+        ]
 
     def _home(self, ticket_id: str) -> Ticket:
         ticket = self._state.tickets.rows.get(ticket_id)

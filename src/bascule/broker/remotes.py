@@ -16,9 +16,11 @@ class Remotes:
         self._by_word: dict[str, Elsewhere] = {}
         self._others: Elsewhere | None = None
 
-    def add(self, elsewhere: Elsewhere, behind: str | None = None) -> None:
+    def add(self, elsewhere: Elsewhere | None, behind: str | None = None) -> None:
         if behind is None:
             self._others = elsewhere
+        elif elsewhere is None:
+            self._by_word.pop(behind, None)
         else:
             self._by_word[behind] = elsewhere
 
@@ -26,10 +28,8 @@ class Remotes:
         """Who is meant by a target that nobody here has; None for a bare handle where there is no elsewhere."""
         _, at, word = target.partition("@")
         elsewhere = self._behind(target) if at else self._others
-        if elsewhere is not None:
-            return elsewhere.find(target)
-        if not at:
-            return None
+        if elsewhere is not None or not at:
+            return elsewhere.find(target) if elsewhere is not None else None
         raise NotFound(
             "agent not registered",
             hint=f"this daemon knows no machine {word!r}: it is in no mesh. `bascule mesh new` begins one, "

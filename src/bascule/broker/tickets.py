@@ -422,8 +422,11 @@ class Tickets:
             return target, None
         remote = self._state.remotes.find(target)
         if remote is not None:
-            return remote.agent_id, remote
-        return self._agents.find(target).agent_id, None
+            target = remote.agent_id
+            if "@" in target:
+                return target, remote
+        self._agents.check_target(target)
+        return target, None
 
     def _check_published(self, principal: Principal, target: str, remote: RemoteAgent | None) -> None:
         if is_outside(principal) and (target not in self.published or remote is not None):

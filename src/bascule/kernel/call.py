@@ -16,7 +16,6 @@ BROWSER = Principal("browser")
 
 _AGENT_PREFIX = "agent:"
 _A2A_PREFIX = "a2a:"
-_NODE_PREFIX = "node:"
 # Handles are asked for several times per call; those of as many agents as a busy daemon has are remembered.
 _REMEMBERED = 4_096
 
@@ -40,6 +39,23 @@ def sender_name(principal: Principal) -> str:
     return agent_of(principal) or str(principal)
 
 
+_NODE_PREFIX = "node:"
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def node_principal(node: str) -> Principal:
+    """Another daemon of the mesh, speaking for itself."""
+    return Principal(_NODE_PREFIX + node)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def node_of(principal: Principal) -> str | None:
+    """The machine that a principal elsewhere comes from; None for everybody here. No door of ours gives such a one."""
+    if principal.startswith(_NODE_PREFIX):
+        return principal[len(_NODE_PREFIX) :]
+    return principal.partition("@")[2] or None
+
+
 def a2a_principal(client: str) -> Principal:
     """A client beyond A2A, by the name that its token was made for."""
     return Principal(_A2A_PREFIX + client)
@@ -55,7 +71,7 @@ def is_outside(principal: Principal) -> bool:
 
     Such a caller reaches what a row's `outside` leaves open, and nothing else.
     """
-    return principal.startswith((_A2A_PREFIX, _NODE_PREFIX)) or "@" in principal
+    return is_a2a(principal) or node_of(principal) is not None
 
 
 class Grade(IntEnum):

@@ -40,6 +40,8 @@ class Kind(StrEnum):
     DESKTOP = "desktop"
     PERSON = "person"
     DAEMON = "daemon"
+    # Another machine of the mesh.
+    NODE = "node"
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -244,6 +244,11 @@ class Journal:
         self.answer_after(waiting)
         return waiting
 
+    @property
+    def durable_head(self) -> tuple[int, bytes]:
+        """Number and hash of the newest record that is on disk."""
+        return self._durable_head
+
     def answer_after(self, waiting: AfterCommit[Any]) -> None:
         """Settle it when the newest transaction is durable; not to be asked while `idle`."""
         (self._pending_answers if self._pending else self._flight_answers).append(waiting)

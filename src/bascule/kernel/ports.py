@@ -1,6 +1,6 @@
 """Ports between bridges, which never import each other."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from bascule.kernel.bridge import Port
@@ -126,8 +126,9 @@ class OnAgents(Protocol):
 class Elsewhere(Protocol):
     """Whoever stands behind an `@`. Changes ride in the transaction of what the broker does."""
 
-    def find(self, target: str) -> RemoteAgent:
-        """The agent that this target names, with its full name; `NotFound` says who is there instead."""
+    def find(self, target: str) -> RemoteAgent | None:
+        """The agent that this target names, with its full name; one without an `@` in it is an agent or group here.
+        `NotFound` says who is there instead. None for a bare handle that nobody elsewhere has."""
 
     def agents(self) -> Iterable[RemoteAgent]: ...
 
@@ -170,6 +171,12 @@ class RemoteMail(Protocol):
 
     def known(self, ticket_id: str) -> KnownTicket | None: ...
 
+    def outgoing(self, ticket_id: str) -> Outgoing | None:
+        """The message of an open ticket whose home is here, to be sent once more."""
+
+    def replies(self, ticket_id: str) -> Sequence[IncomingReply]:
+        """What agents here replied to a copy."""
+
     def agents(self) -> Iterable[RemoteAgent]:
         """Those of this daemon that others may be told of."""
 
@@ -181,8 +188,9 @@ class RemoteMail(Protocol):
 
 
 class Remotes(Protocol):
-    def add(self, elsewhere: Elsewhere, behind: str | None = None) -> None:
-        """Targets that end with `@` and this word are its own; without a word, all that nobody else has."""
+    def add(self, elsewhere: Elsewhere | None, behind: str | None = None) -> None:
+        """Targets that end with `@` and this word are its own; without a word, all that nobody else has. None takes
+        it away again."""
 
 
 # Handles that callers who are not on this machine may write to; who publishes them keeps the set.

@@ -86,6 +86,8 @@ class WhoKind(StrEnum):
     PERSON = "person"
     # A page of the console, whatever it has shown: never a named agent.
     BROWSER = "browser"
+    # Another machine of the mesh, or an agent there: no door of this machine leads to such a method.
+    NODE = "node"
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -102,6 +104,7 @@ ANYONE = Who(WhoKind.ANYONE)
 LOCAL_USER = Who(WhoKind.LOCAL)
 PERSON_ONLY = Who(WhoKind.PERSON)
 BROWSER_PAGE = Who(WhoKind.BROWSER)
+OTHER_NODE = Who(WhoKind.NODE)
 
 
 def self_(field: str) -> Who:

@@ -12,14 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec import Meta
 
-from bascule.foundation.ids import NODE_PATTERN
+from bascule.mesh.names import RESERVED_NODES, NodeText
 from bascule.wire.canonical import canonical
 from gabp import codec
 
 V = TypeVar("V", bound=msgspec.Struct)
 
-# Words behind an `@` that are not nodes: any node with a free member, this one, and the agents beyond A2A.
-RESERVED_NODES = frozenset({"any", "local", "a2a"})
 # A stolen laptop whose revocation never arrives is out after this long; the mesh key's holder renews in time.
 CARD_DAYS = 90
 DAY_MS = 24 * 3_600_000
@@ -29,7 +27,6 @@ _DIRECTORY_DOMAIN = b"bascule-mesh-directory-1\0"
 # More than a team ever revokes; the list is one value on a board.
 MAX_REVOKED = 10_000
 
-NodeText = Annotated[str, Meta(pattern=NODE_PATTERN, description="A node: 1 to 32 of a-z 0-9 -")]
 # 32 bytes as unpadded URL-safe base64.
 KeyText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{43}$(?!\n)")]
 

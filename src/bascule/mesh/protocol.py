@@ -1,11 +1,11 @@
-"""What nodes say to each other: one envelope holds a list of items, each of one of eight kinds.
+"""What nodes say to each other: one envelope holds a list of items, each of one of seven kinds.
 
 | kind | from, to | idempotent by |
 |---|---|---|
-| offer | home to copy | the ticket, or its tombstone |
+| offer | home to copy | the copy, or what is left of it until `useBy` |
 | cancel, over | home to copy | rank |
-| acked, reply, refused | copy to home | state; of a reply its number |
-| receipt | both | nothing: it is not confirmed itself |
+| acked, reply | copy to home | state; of a reply its number |
+| receipt | both | nothing: it is not confirmed itself; it also says that an item is refused |
 | hello | both | nothing |
 
 Home is the daemon of the sender: it alone changes the status of a ticket. The receiver's daemon holds a copy and owns
@@ -45,9 +45,11 @@ class Anchor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Confirmed(Item, frozen=True, kw_only=True):
-    """An item that is kept until its receipt comes; `n` counts the items of one node to another."""
+    """An item that is kept until its receipt comes."""
 
-    n: Annotated[int, Meta(ge=1, le=2**53)]
+    # Never used twice, not even by a node that was restored from a backup: a receipt for what it said before must not
+    # be taken for one of what it says now.
+    id: _Id
     # The ticket's id at home.
     ticket: _Id
 
@@ -66,7 +68,7 @@ class Offer(Confirmed, frozen=True, kw_only=True, tag="offer"):
     use_by: _Ms
     conversation: _Id | None = None
     rank: _Rank = 0
-    # Sent to a group of any node: a node without a free member answers `refused` with `busy`.
+    # Sent to a group of any node: a node without a free member refuses it as `busy`.
     any: bool = False
 
 
@@ -93,13 +95,7 @@ class Reply(Confirmed, frozen=True, kw_only=True, tag="reply"):
     metadata: dict[str, Any] = {}
 
 
-class Refused(Confirmed, frozen=True, kw_only=True, tag="refused"):
-    # Of `WHY`.
-    why: Annotated[str, Meta(max_length=32)]
-    text: _Text = ""
-
-
-# Of `Refused.why`: those that end a ticket, and those after which home tries again.
+# Of `Taken.refused`: what ends a ticket, and after what home tries again.
 FINAL = frozenset({"unknown", "policy", "late", "too_large"})
 PASSING = frozenset({"full", "busy"})
 
@@ -107,13 +103,14 @@ PASSING = frozenset({"full", "busy"})
 class Taken(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """One item of a receipt. From home it also says how the ticket is now."""
 
-    n: int
+    id: _Id
     ticket: _Id
     status: Annotated[str, Meta(max_length=16)] | None = None
     rank: _Rank = 0
     late: bool = False
-    # Home does not want it: the ticket is cancelled, or unknown.
+    # Why it is not taken: of an offer `FINAL` or `PASSING`, of a reply `cancelled`, `unknown` or `full`.
     refused: Annotated[str, Meta(max_length=32)] | None = None
+    text: _Text = ""
 
 
 class Receipt(Item, frozen=True, kw_only=True, tag="receipt"):
@@ -131,7 +128,7 @@ class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     answer: bool = False
 
 
-AnyItem: TypeAlias = Offer | Cancel | Over | Acked | Reply | Refused | Receipt | Hello
+AnyItem: TypeAlias = Offer | Cancel | Over | Acked | Reply | Receipt | Hello
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):

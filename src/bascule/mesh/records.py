@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from bascule.mesh.membership_records import Asking
+
 
 class Standing(StrEnum):
     """Of this node in its mesh."""
@@ -41,3 +43,82 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # We run the server: where it listens.
     hub_listen: str | None = None
     joined_at: int = 0
+    # While waiting.
+    asking: Asking | None = None
+
+
+# -- what is under way --
+
+
+class OutItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Said to another node, and not confirmed by it yet."""
+
+    node: str
+    # The ticket's id at its home.
+    ticket: str
+    kind: str
+    # The item as it is sent.
+    data: bytes
+    at: int
+    use_by: int
+
+
+class Arrival(msgspec.Struct, frozen=True, gc=False):
+    """A node has said that our offer is on its disk."""
+
+    at: int
+    # The end of its ledger then. If it ever begins a life with less, it was rolled back and has lost the offer.
+    seq: int
+
+
+class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A ticket whose home is here and whose agent is elsewhere."""
+
+    handle: str
+    # Where it was offered: one node, of a group of any node perhaps several.
+    nodes: tuple[str, ...]
+    use_by: int
+    # Counts the changes of its status.
+    rank: int = 0
+    arrived: dict[str, Arrival] = {}
+    # The item of the newest offer.
+    offered: str = ""
+    # For a group of any node.
+    any: bool = False
+
+
+class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A ticket from elsewhere. It stays until `use_by`, longer than the ticket itself: it is what makes an offer that
+    comes twice the same offer."""
+
+    node: str
+    home: str
+    use_by: int
+    # Of the newest word of its home that was followed.
+    rank: int = 0
+    # Replies that were made here, and that home has confirmed.
+    replies: int = 0
+    confirmed: int = 0
+    # The end of home's ledger when it confirmed the last one.
+    seq: int = 0
+    # Why the offer was refused; such a copy has no ticket.
+    refused: str | None = None
+    text: str = ""
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of another node beside its card."""
+
+    # Whether a person lets its agents write to ours; None: nobody has been asked.
+    met: bool | None = None
+    # The newest end of its ledger that it told us, for `ledger verify --peers`.
+    seq: int = 0
+    head: str = ""
+    # Offers to be used up to this time are not taken any more: what would make them the same offer was dropped.
+    floor: int = 0
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """By mailbox: the last letter that was read there."""
+
+    number: int

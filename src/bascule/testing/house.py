@@ -39,7 +39,11 @@ from bascule.kernel.journal_ports import JournalStore, LogLine
 from bascule.kernel.ledger import SEGMENT_RECORDS
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.presets import DEFAULT_PRESET
+from bascule.kernel.ports import REMOTE_MAIL, REMOTES
 from bascule.kernel.rows import Bound, Shape
+from bascule.mesh.declared import MeshDeclared
+from bascule.mesh.settings import MeshSettings
+from bascule.mesh.traffic import MeshTraffic
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.clock import FakeClock
@@ -95,6 +99,7 @@ class House:
         workspace_limits: WorkspaceLimits | None = None,
         screen: Screen | None = None,
         evidence: EvidenceReader | None = None,
+        join: Callable[[MeshTraffic], None] | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -111,6 +116,9 @@ class House:
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
         self._evidence = evidence or NoEvidence()
+        # Called in each life with what passes messages between this house and others.
+        self._join = join
+        self.mesh: MeshTraffic | None = None
         self.desktop: DesktopBridge | None = None
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
@@ -275,7 +283,13 @@ class House:
         self.tokens = TokenBook()
         self.connections = FakeConnections()
         self._store_of_life: Any = StoreOfOneLife(self.store)
-        faked = {"broker": self._make_broker, "workspace": self._make_workspace, "desktop": self._make_desktop}
+        faked: dict[str, Any] = {
+            "broker": self._make_broker,
+            "workspace": self._make_workspace,
+            "desktop": self._make_desktop,
+        }
+        if self._join is not None:
+            faked["mesh"] = self._make_mesh
         absent = {"game"} if self._screen is not None else {"game", "desktop"}
         life = self.life = Composition(
             [each for each in BRIDGES if each.name not in absent],
@@ -320,6 +334,18 @@ class House:
             on_revoked=kernel.forget_agent,
         )
         return self.broker.bridge()
+
+    def _make_mesh(self, kernel: KernelServices, ports: Ports) -> Bridge:
+        """Messages between machines alone: who is a member is the test's to say."""
+        self.mesh = mesh = MeshTraffic(
+            kernel=kernel, mail=ports.need(REMOTE_MAIL), remotes=ports.need(REMOTES), settings=MeshSettings()
+        )
+        assert self._join is not None
+        self._join(mesh)
+        played = mesh.methods()
+        names = {each.row.name for each in played}
+        others = [Bound(row, _not_played) for row in MeshDeclared.rows if row.name not in names]
+        return Bridge(declared=MeshDeclared(), service=mesh, methods=[*played, *others], sweep=mesh.sweep)
 
     def _make_workspace(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         self.workspace = Workspace(
@@ -383,6 +409,10 @@ class House:
             fields = msgspec.to_builtins(event)
         name = fields.pop("event") if isinstance(event, LogLine) else event
         self.log.append((name, {"level": level, **fields}))
+
+
+def _not_played(*_: object) -> None:
+    raise NotImplementedError("a house does not play how machines join")
 
 
 def agent(agent_id: str) -> Principal:

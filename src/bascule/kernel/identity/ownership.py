@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from bascule.foundation.errors import Forbidden
-from bascule.kernel.call import BROWSER, LOCAL, PERSON, Principal, agent_principal, is_outside
+from bascule.kernel.call import BROWSER, LOCAL, PERSON, Principal, agent_principal, is_outside, node_of
 from bascule.kernel.rows import ANYONE, Row, Who, WhoKind
 
 # Raises `Forbidden` when the call is not this principal's to make.
@@ -49,6 +49,8 @@ def _owner(row: Row, who: Who, parties: Parties, starters: Mapping[str, Starter]
             return partial(_check_person, row.name)
         case WhoKind.BROWSER:
             return partial(_check_browser, row.name)
+        case WhoKind.NODE:
+            return partial(_check_node, row.name)
 
 
 def _check_outside(method: str, check: Ownership | None, principal: Principal, params: Any) -> None:
@@ -98,6 +100,13 @@ def _check_person(method: str, principal: Principal, _params: Any) -> None:
         raise Forbidden(
             f"only the person may call {method}",
             hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
+        )
+
+
+def _check_node(method: str, principal: Principal, _params: Any) -> None:
+    if node_of(principal) is None:
+        raise Forbidden(
+            f"{principal} may not call {method}", hint="only other machines of the mesh may: they do by themselves"
         )
 
 

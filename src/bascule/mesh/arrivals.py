@@ -1,0 +1,310 @@
+"""Letters that came: opened, read, and each item of them made a call of the mesh's own rows.
+
+What another node says counts only when its envelope opens with its card (M5), and then only as one of the mesh's rows
+(M6): each item that changes something passes the gate, as a principal that no door of this machine gives. Receipts and
+hellos are facts about the post, not calls.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import (
+    BasculeError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Overloaded,
+    PolicyDenied,
+    TooLarge,
+)
+from bascule.kernel.call import DAEMON, Call, Principal, agent_principal, node_principal
+from bascule.kernel.event_ring import Fact, Kind
+from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.ports import RemoteMail
+from bascule.mesh import rows
+from bascule.mesh.copies import Copies, principal_of
+from bascule.mesh.courier import Courier
+from bascule.mesh.envelope import BadEnvelope
+from bascule.mesh.home import Home
+from bascule.mesh.nodes import Node, Nodes
+from bascule.mesh.outbox import Outbox
+from bascule.mesh.protocol import (
+    BODY,
+    FINAL,
+    PASSING,
+    VERSION,
+    Acked,
+    Anchor,
+    AnyItem,
+    Cancel,
+    Hello,
+    Offer,
+    Over,
+    Receipt,
+    Reply,
+    Taken,
+)
+from bascule.mesh.records import OutItem
+from bascule.mesh.state import MeshState
+from gabp import codec
+
+_replace = msgspec.structs.replace
+# Offers of one node per second: far above what its agents do, below what holds up our own.
+MAX_OFFERS_PER_SECOND = 2_000
+
+
+class Arrivals:
+    def __init__(
+        self,
+        *,
+        state: MeshState,
+        clock: Clock,
+        mail: RemoteMail,
+        nodes: Nodes,
+        outbox: Outbox,
+        courier: Courier,
+        home: Home,
+        copies: Copies,
+        gate: Gate,
+        journal: Journal,
+        log: Log,
+        publish: Callable[[Fact], None],
+        on_hello: Callable[[Node, Hello], None],
+        on_stranger: Callable[[Node], None],
+        max_offers: int = MAX_OFFERS_PER_SECOND,
+    ) -> None:
+        """`on_stranger`: a node of another person offers something, and nobody was asked about it yet."""
+        self._state = state
+        self._clock = clock
+        self._mail = mail
+        self._nodes = nodes
+        self._outbox = outbox
+        self._courier = courier
+        self._home = home
+        self._copies = copies
+        self._gate = gate
+        self._journal = journal
+        self._log = log
+        self._publish = publish
+        self._on_hello = on_hello
+        self._on_stranger = on_stranger
+        self._max_offers = max_offers
+        # By node: the second, and the offers in it.
+        self._offers: dict[str, tuple[int, int]] = {}
+
+    def receive(self, src: str, data: bytes) -> Node | None:
+        """The node whose letter it is; None when it does not count. `src` only says whose card to try."""
+        node = self._nodes.get(src)
+        if node is None:
+            return None
+        try:
+            body = BODY.decode(node.pair.open(data))
+        except (BadEnvelope, codec.BadJson) as error:
+            self._log("mesh_letter_refused", level="warning", node=src, error=str(error))
+            return None
+        if body.v != VERSION:
+            self._log("mesh_version", level="warning", node=src, version=body.v)
+            return None
+        envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor)
+        self._hold_anchor(src, body.anchor)
+        for item in body.items:
+            self._item(node, item, envelope)
+        return node
+
+    def _item(self, node: Node, item: AnyItem, envelope: rows.Envelope) -> None:
+        name = node.card.node
+        match item:
+            case Offer():
+                self._offer(node, item, envelope)
+            case Cancel() | Over():
+                self._word_of_home(name, item, envelope)
+            case Acked() | Reply():
+                self._word_of_copy(name, item, envelope)
+            case Receipt():
+                self._receipt(name, item, envelope.anchor)
+            case Hello():
+                self._on_hello(node, item)
+
+    def call(self, principal: Principal, method: str, params: Any, failed: Callable[[BasculeError], None]) -> None:
+        """Through the gate; only rows of the mesh are called from here."""
+        assert method.startswith("mesh."), method
+        try:
+            answer = self._gate.call(Call(principal, method, params, door="mesh"))
+        except BasculeError as error:
+            failed(error)
+            return
+        if isinstance(answer, Deferred):
+            answer.add_done_callback(partial(_settled, failed))
+
+    # -- at the copy --
+
+    def _offer(self, node: Node, item: Offer, envelope: rows.Envelope) -> None:
+        name = node.card.node
+        known = self._state.copies.rows.get(self._copies.id_of(name, item.ticket))
+        taken = Taken(id=item.id, ticket=item.ticket)
+        if known is not None:
+            # Rule 2: a duplicate gets the same answer as the first.
+            self._confirm(name, _replace(taken, refused=known.refused, text=known.text))
+            return
+        peer = self._state.peer(name)
+        if item.use_by <= max(self._clock.wall_ms(), peer.floor):
+            self._confirm(name, _replace(taken, refused="late"))
+        elif not node.own and peer.met is None:
+            # It comes again; by then a person may have answered.
+            self._on_stranger(node)
+        elif not node.own and peer.met is False:
+            self._refuse(name, item, "policy", "its person does not take messages of this machine")
+        elif self._too_many(name):
+            return
+        elif item.any and not self._mail.has_free_member(item.target):
+            self._confirm(name, _replace(taken, refused="busy"))
+        else:
+            params = rows.OfferParams(item=item, envelope=envelope)
+            self.call(principal_of(item, name), rows.OFFER.name, params, partial(self._offer_failed, name, item))
+
+    def _offer_failed(self, name: str, item: Offer, error: BasculeError) -> None:
+        match error:
+            case NotFound():
+                self._refuse(name, item, "unknown", f"{error.message}: {item.target}")
+            case PolicyDenied() | Forbidden():
+                self._refuse(name, item, "policy", error.message)
+            case TooLarge():
+                self._refuse(name, item, "too_large", error.message)
+            case Overloaded():
+                self._confirm(name, Taken(id=item.id, ticket=item.ticket, refused="full", text=error.message[:500]))
+            case _:
+                # Not decided (stopped, no room on our disk): it comes again.
+                return
+
+    def _refuse(self, name: str, item: Offer, why: str, text: str) -> None:
+        tx = Transaction()
+        self._copies.refuse(tx, name, item, why, text[:500])
+        self._journal.commit_quietly(tx)
+
+    def _too_many(self, name: str) -> bool:
+        second = int(self._clock.monotonic())
+        at, count = self._offers.get(name, (second, 0))
+        count = count + 1 if at == second else 1
+        self._offers[name] = (second, count)
+        return count > self._max_offers
+
+    def _word_of_home(self, name: str, item: Cancel | Over, envelope: rows.Envelope) -> None:
+        known = self._state.copies.rows.get(self._copies.id_of(name, item.ticket))
+        if known is not None and (known.refused is not None or item.rank <= known.rank):
+            # Rule 1: an older word never takes the place of a newer one.
+            self._confirm(name, Taken(id=item.id, ticket=item.ticket))
+            return
+        if isinstance(item, Cancel):
+            params: Any = rows.CancelParams(item=item, envelope=envelope)
+            method = rows.CANCEL.name
+        elif known is None:
+            # Before its offer, which is on its way; this comes again.
+            return
+        else:
+            params, method = rows.OverParams(item=item, envelope=envelope), rows.OVER.name
+        self.call(node_principal(name), method, params, _try_again)
+
+    # -- at home --
+
+    def _word_of_copy(self, name: str, item: Acked | Reply, envelope: rows.Envelope) -> None:
+        ticket, known = self._state.home.rows.get(item.ticket), self._mail.known(item.ticket)
+        if ticket is None or known is None or name not in ticket.nodes:
+            self._confirm(name, Taken(id=item.id, ticket=item.ticket, refused="unknown"))
+            return
+        if isinstance(item, Acked):
+            params: Any = rows.AckedParams(item=item, envelope=envelope)
+            self.call(node_principal(name), rows.ACKED.name, params, _try_again)
+            return
+        if item.number <= known.replies:
+            self._confirm(name, self._home.taken(item))
+        elif item.number == known.replies + 1:
+            # The k rule: replies count in their order; another one comes again when it is its turn.
+            params = rows.ReplyParams(item=item, envelope=envelope)
+            sender = agent_principal(f"{item.sender}@{name}")
+            self.call(sender, rows.REPLY.name, params, partial(self._reply_failed, name, item))
+
+    def _reply_failed(self, name: str, item: Reply, error: BasculeError) -> None:
+        match error:
+            case Conflict() if error.message == "ticket cancelled":
+                self._confirm(name, self._home.taken(item, "cancelled"))
+            case Conflict() | PolicyDenied() | Forbidden():
+                self._confirm(name, self._home.taken(item, "full" if isinstance(error, Conflict) else "policy"))
+            case NotFound():
+                self._confirm(name, self._home.taken(item, "unknown"))
+            case _:
+                return
+
+    # -- receipts --
+
+    def _confirm(self, name: str, taken: Taken) -> None:
+        """What a receipt says must be on disk; what is under way is waited for."""
+        durable = self._journal.durable()
+        if durable is None:
+            self._courier.confirm(name, taken)
+        else:
+            durable.add_done_callback(partial(self._confirm_if_durable, name, taken))
+
+    def _confirm_if_durable(self, name: str, taken: Taken, durable: Deferred[None]) -> None:
+        if not durable.cancelled() and durable.exception() is None:
+            self._courier.confirm(name, taken)
+
+    def _receipt(self, name: str, receipt: Receipt, anchor: Anchor) -> None:
+        tx = Transaction()
+        changed = False
+        for taken in receipt.taken:
+            item = self._state.out.rows.get(taken.id)
+            if item is None or item.node != name or item.ticket != taken.ticket:
+                continue
+            if item.kind == "offer":
+                self._offer_taken(tx, taken, item, anchor)
+                continue
+            self._outbox.remove(tx, taken.id)
+            if item.kind in ("acked", "reply"):
+                changed |= self._copies.confirmed(tx, item, taken, anchor.seq)
+                if item.kind == "reply" and taken.refused is not None:
+                    id_ = self._copies.id_of(name, item.ticket)
+                    self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused))
+        if tx.puts and changed:
+            tx.subject, tx.details = name, {"peer": f"{anchor.seq}:{anchor.head}"}
+            self._journal.commit(tx, DAEMON, "mesh.receipt")
+        elif tx.puts:
+            self._journal.commit_quietly(tx)
+
+    def _offer_taken(self, tx: Transaction, taken: Taken, item: OutItem, anchor: Anchor) -> None:
+        name = item.node
+        if taken.refused is None:
+            self._home.arrived(tx, item, anchor.seq)
+            self._outbox.remove(tx, taken.id)
+        elif taken.refused in PASSING:
+            if taken.refused == "busy" and self._home.offer_elsewhere(tx, item):
+                self._outbox.remove(tx, taken.id)
+            else:
+                self._outbox.later(name, taken.id)
+        else:
+            why = taken.refused if taken.refused in FINAL else "policy"
+            params = rows.RefusedParams(ticket=item.ticket, why=why, text=taken.text)
+            self._outbox.remove(tx, taken.id)
+            self.call(node_principal(name), rows.REFUSED.name, params, _try_again)
+
+    def _hold_anchor(self, name: str, anchor: Anchor) -> None:
+        """Kept in memory with each letter, and on disk with the next change of this peer."""
+        peer = self._state.peer(name)
+        if anchor.seq > peer.seq:
+            self._state.peers.rows[name] = _replace(peer, seq=anchor.seq, head=anchor.head)
+
+
+def _try_again(_error: BasculeError) -> None:
+    """No receipt: the other side says it again."""
+
+
+def _settled(failed: Callable[[BasculeError], None], answer: Deferred[Any]) -> None:
+    if not answer.cancelled() and isinstance(error := answer.exception(), BasculeError):
+        failed(error)

@@ -1,0 +1,209 @@
+"""Brings the machine to what the store says: our server, who may log in there, the post, what is on the board.
+
+One task goes over all of it whenever something has changed (`follow`), and again after a while where something failed.
+Everything it does may be done twice, so a daemon that died in between goes on where it was.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from bascule.foundation.backoff import Backoff
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.tasks import Tasks
+from bascule.kernel.journal_ports import Log
+from bascule.mesh.admissions import Admissions
+from bascule.mesh.machine_ports import Machine, MemberHub, MemberPost, NotReached, OnJoin, Traffic
+from bascule.mesh.membership import OwnPlace
+from bascule.mesh.ports import Board, Reader
+from bascule.mesh.records import Membership, Standing
+from bascule.mesh.roster import REVOKED_KEY, Roster
+
+# A server that does not start is tried again, soon and then now and then.
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 30.0
+_CARDS: Final = Board.CARDS
+
+
+class Connection:
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        place: OwnPlace,
+        roster: Roster,
+        admissions: Admissions,
+        traffic: Traffic,
+        clock: Clock,
+        log: Log,
+        tasks: Tasks,
+    ) -> None:
+        self._machine = machine
+        self._place = place
+        self._roster = roster
+        self._admissions = admissions
+        self.traffic = traffic
+        self._clock = clock
+        self._log = log
+        self._tasks = tasks
+        self.hub: MemberHub | None = None
+        self.post: MemberPost | None = None
+        # The row that hub and post were made for.
+        self._of: Membership | None = None
+        # What was said to the hub, and put on the board, in this life of it.
+        self._admitted: dict[str, str] = {}
+        self._invited: dict[str, int] = {}
+        self._put: dict[str, bytes] = {}
+        # Why the machine is not as the store says, in a line for a person.
+        self.problem: str | None = None
+        self._changed = asyncio.Event()
+        self._waiting: list[Deferred[None]] = []
+        self.on_join: OnJoin | None = None
+        self.on_card: Callable[[str, bytes], None] = lambda _key, _value: None
+
+    # -- from outside --
+
+    def start(self) -> None:
+        self._tasks.start(self._run(), "the mesh")
+        self._changed.set()
+
+    def adopt(self, hub: MemberHub) -> None:
+        """A server that was started before its mesh was stored."""
+        self.hub = hub
+
+    def notice(self) -> None:
+        """Something in the store has changed."""
+        self._changed.set()
+
+    def follow(self) -> Deferred[None]:
+        """Settled when the machine was brought to what the store says now, or that failed."""
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        self._changed.set()
+        return waiting
+
+    async def close(self) -> None:
+        await self._end()
+        for waiting in self._waiting:
+            waiting.cancel()
+
+    # -- the task --
+
+    async def _run(self) -> None:
+        waits = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        while True:
+            delay = None if self.problem is None else next(waits)
+            try:
+                async with asyncio.timeout(delay):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            waiting, self._waiting = self._waiting, []
+            problem = await self._try()
+            if problem is None:
+                waits.reset()
+            elif problem != self.problem:
+                self._log("mesh.problem", level="warning", problem=problem)
+            self.problem = problem
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
+
+    async def _try(self) -> str | None:
+        try:
+            await self._bring()
+        except NotReached as error:
+            return error.detail
+        except OSError as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    async def _bring(self) -> None:
+        row = self._place.row
+        if row is None or row.standing is not Standing.MEMBER or (self._of is not None and not _same(self._of, row)):
+            await self._end()
+        if row is None or row.standing is not Standing.MEMBER:
+            return
+        self._of = row
+        if row.hub_listen is not None:
+            if self.hub is None:
+                hub = self._machine.make_hub(row)
+                self.hub = hub
+                await hub.start()
+            await self._sync(self.hub)
+        if self.post is None:
+            self.post = self._machine.make_post(row)
+            if row.mesh_secret is not None and self.on_join is not None:
+                self.post.on_join(self.on_join)
+            await self.post.open(_CardReader(self.traffic.begin(self.post, row), self._take_card))
+        self._show_cards(row, self.post)
+
+    async def _end(self) -> None:
+        post, hub = self.post, self.hub
+        self.post = self.hub = self._of = None
+        self._admitted, self._invited, self._put = {}, {}, {}
+        if post is not None:
+            self.traffic.end()
+            await post.close()
+        if hub is not None:
+            await hub.close()
+
+    async def _sync(self, hub: MemberHub) -> None:
+        """Those who are revoked first."""
+        cards = list(self._roster.all())
+        for card in cards:
+            if self._roster.is_revoked(card) and self._admitted.get(card.node) != "":
+                await hub.expel(card.node)
+                self._admitted[card.node] = ""
+        for card in cards:
+            if not self._roster.is_revoked(card) and self._admitted.get(card.node) != card.bus:
+                await hub.admit(card.node, card.bus)
+                self._admitted[card.node] = card.bus
+        wanted = self._admissions.open_invites()
+        for key in set(self._invited) - set(wanted):
+            await hub.withdraw(key)
+            del self._invited[key]
+        for key, until in wanted.items():
+            if self._invited.get(key) != until:
+                await hub.invite(key, (until - self._clock.wall_ms()) / 1000)
+                self._invited[key] = until
+
+    def _show_cards(self, row: Membership, post: MemberPost) -> None:
+        """Our own; where the mesh key is, everybody's, and the list of those revoked."""
+        keys = self._roster.table.rows if row.mesh_secret is not None else (row.node,)
+        for key in keys:
+            signed = self._roster.signed(key)
+            if signed is not None and self._put.get(key) != signed:
+                post.put(_CARDS, key, signed)
+                self._put[key] = signed
+
+    def _take_card(self, key: str, value: bytes | None) -> None:
+        if value is not None and value != self._roster.signed(key):
+            self.on_card(key, value)
+        elif key == REVOKED_KEY or value is None:
+            # Gone from the board: whoever has it puts it there again.
+            self._put.pop(key, None)
+
+
+class _CardReader:
+    """Cards are for the roster; whatever else comes, and they too, is for the traffic."""
+
+    def __init__(self, reader: Reader, on_card: Callable[[str, bytes | None], None]) -> None:
+        self._reader = reader
+        self._on_card = on_card
+        self.opened = reader.opened
+        self.closed = reader.closed
+        self.live = reader.live
+        self.mailed = reader.mailed
+
+    def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None:
+        if board is Board.CARDS:
+            self._on_card(key, value)
+        self._reader.posted(board, key, value, age_ms)
+
+
+def _same(one: Membership, other: Membership) -> bool:
+    """Whether hub and post of the one serve the other: a newer card needs no new connection."""
+    return (one.mesh_key, one.node, one.keys, one.servers) == (other.mesh_key, other.node, other.keys, other.servers)

@@ -1,0 +1,226 @@
+"""Tickets from elsewhere: this daemon delivers them, and their home decides how they end."""
+
+import hashlib
+from functools import partial
+
+import msgspec
+
+from bascule.foundation.clock import Clock
+from bascule.foundation.ids import COPY_ID_PREFIX, new_ticket_id
+from bascule.kernel.call import Call, Principal, agent_of, agent_principal, node_of
+from bascule.kernel.journal import Transaction
+from bascule.kernel.ports import Incoming, IncomingReply, RemoteMail
+from bascule.mesh.courier import Courier
+from bascule.mesh.nodes import Nodes
+from bascule.mesh.outbox import Outbox
+from bascule.mesh.protocol import Acked, Cancel, Offer, Over, Reply, Taken
+from bascule.mesh.records import Copy, OutItem
+from bascule.mesh.rows import CancelParams, Envelope, OfferParams, OverParams
+from bascule.mesh.state import MeshState
+from gabp import codec
+
+_replace = msgspec.structs.replace
+# Of one node, kept until their time: each is a few hundred bytes. Over it the oldest are dropped, and offers as old as
+# those are not taken any more.
+MAX_COPIES_PER_NODE = 200_000
+
+
+def copy_id(sign_key: str, ticket: str) -> str:
+    """Ours for a ticket of theirs: nobody can choose it to be the id of another ticket here."""
+    return COPY_ID_PREFIX + hashlib.sha256(f"{sign_key}\0{ticket}".encode()).hexdigest()[:32]
+
+
+def principal_of(item: Offer, node: str) -> Principal:
+    """Who sent it, as everybody here sees it: a stranger, never `person`."""
+    if item.sender_kind == "agent":
+        return agent_principal(f"{item.sender}@{node}")
+    return Principal(f"{item.sender_kind}@{node}")
+
+
+class Copies:
+    def __init__(
+        self,
+        *,
+        state: MeshState,
+        clock: Clock,
+        mail: RemoteMail,
+        nodes: Nodes,
+        outbox: Outbox,
+        courier: Courier,
+        max_copies: int = MAX_COPIES_PER_NODE,
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._mail = mail
+        self._nodes = nodes
+        self._outbox = outbox
+        self._courier = courier
+        self._max_copies = max_copies
+
+    def id_of(self, node: str, ticket: str) -> str:
+        found = self._nodes.get(node)
+        assert found is not None, "its envelope was opened with its card"
+        return copy_id(found.card.sign, ticket)
+
+    # -- what home says --
+
+    def offer(self, call: Call, params: OfferParams, tx: Transaction) -> None:
+        item, node = params.item, _node(call)
+        id_ = self.id_of(node, item.ticket)
+        tx.subject = id_
+        tx.details = {"to": item.target, "bytes": len(item.payload), **_origin(item, params.envelope)}
+        self._mail.deliver(
+            tx,
+            Incoming(
+                ticket_id=id_,
+                sender=call.principal,
+                target=item.target,
+                payload=bytes(item.payload),
+                metadata=item.metadata,
+                expect_reply=item.expect_reply,
+                left_ms=item.left_ms,
+                conversation_id=item.conversation,
+            ),
+        )
+        self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by, rank=item.rank))
+        tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
+
+    def refuse(self, tx: Transaction, node: str, item: Offer, why: str, text: str) -> None:
+        """For good: the same offer gets the same answer until its time is over."""
+        refused = Copy(node=node, home=item.ticket, use_by=item.use_by, refused=why, text=text)
+        self._keep(tx, self.id_of(node, item.ticket), refused)
+        tx.after.append(
+            partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket, refused=why, text=text))
+        )
+
+    def cancel(self, call: Call, params: CancelParams, tx: Transaction) -> None:
+        item, node = params.item, _node(call)
+        id_ = self.id_of(node, item.ticket)
+        tx.subject = id_
+        tx.details = _origin(item, params.envelope)
+        known = self._state.copies.rows.get(id_)
+        if known is None:
+            # Before its offer, which must not be delivered when it comes.
+            known = Copy(node=node, home=item.ticket, use_by=item.use_by)
+        else:
+            self._mail.mirror(tx, id_, "cancelled", late=False, reason=item.reason)
+        self._keep(tx, id_, _replace(known, rank=item.rank))
+        tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
+
+    def over(self, call: Call, params: OverParams, tx: Transaction) -> None:
+        item, node = params.item, _node(call)
+        id_ = self.id_of(node, item.ticket)
+        tx.subject = id_
+        tx.details = _origin(item, params.envelope)
+        known = self._state.copies.rows[id_]
+        if known.replies == known.confirmed:
+            # A reply that is on its way will be late at home, and home will say so.
+            self._mail.mirror(tx, id_, "timeout", late=False, reason=None)
+        self._keep(tx, id_, _replace(known, rank=item.rank))
+        tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
+
+    def confirmed(self, tx: Transaction, item: OutItem, taken: Taken, seq: int) -> bool:
+        """Home has our acknowledgement or reply; it says how the ticket is now. True if that changed something."""
+        id_ = self.id_of(item.node, item.ticket)
+        copy = self._state.copies.rows.get(id_)
+        if copy is None:
+            return False
+        changed = False
+        if item.kind == "reply":
+            copy = _replace(copy, confirmed=min(copy.confirmed + 1, copy.replies), seq=max(copy.seq, seq))
+        if taken.status is not None and taken.rank >= copy.rank and copy.replies == copy.confirmed:
+            copy = _replace(copy, rank=taken.rank)
+            known = self._mail.known(id_)
+            if known is not None and (known.status, known.late) != (taken.status, taken.late):
+                self._mail.mirror(tx, id_, taken.status, late=taken.late, reason=known.reason)
+                changed = True
+        tx.put(self._state.copies, id_, copy)
+        return changed
+
+    # -- what agents here do --
+
+    def acked(self, tx: Transaction, id_: str) -> None:
+        copy = self._state.copies.rows.get(id_)
+        if copy is not None:
+            self._tell(tx, copy, Acked(id=self._new_id(), ticket=copy.home))
+
+    def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
+        copy = self._state.copies.rows.get(id_)
+        if copy is not None:
+            tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
+            self._tell_reply(tx, copy, reply)
+
+    def again(self, tx: Transaction, node: str, seq: int) -> int:
+        """Home was rolled back to this end of its ledger: replies that it confirmed later go again."""
+        count = 0
+        for id_, copy in list(self._state.copies.rows.items()):
+            if copy.node == node and copy.confirmed and copy.seq > seq:
+                replies = self._mail.replies(id_)
+                tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0))
+                for reply in replies:
+                    self._tell_reply(tx, copy, reply)
+                    count += 1
+        return count
+
+    def sweep(self, tx: Transaction) -> int:
+        now = self._clock.wall_ms()
+        over = [id_ for id_, copy in self._state.copies.rows.items() if copy.use_by <= now]
+        for id_ in over:
+            tx.put(self._state.copies, id_, None)
+        return len(over)
+
+    # -- inside --
+
+    def _tell_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> None:
+        item = Reply(
+            id=self._new_id(),
+            ticket=copy.home,
+            number=reply.number,
+            sender=agent_of(reply.sender) or str(reply.sender),
+            payload=msgspec.Raw(reply.payload),
+            metadata=reply.metadata,
+        )
+        self._tell(tx, copy, item)
+
+    def _tell(self, tx: Transaction, copy: Copy, item: Acked | Reply) -> None:
+        self._outbox.add(
+            tx,
+            item.id,
+            OutItem(
+                node=copy.node,
+                ticket=copy.home,
+                kind=type(item).__name__.lower(),
+                data=codec.encode(item),
+                at=self._clock.wall_ms(),
+                use_by=copy.use_by,
+            ),
+        )
+
+    def _keep(self, tx: Transaction, id_: str, copy: Copy) -> None:
+        if id_ not in self._state.copies.rows and self._state.copies_of.get(copy.node, 0) >= self._max_copies:
+            self._drop_oldest(tx, copy.node)
+        tx.put(self._state.copies, id_, copy)
+
+    def _drop_oldest(self, tx: Transaction, node: str) -> None:
+        """A tenth at once, so that this is rare."""
+        mine = sorted((copy.use_by, id_) for id_, copy in self._state.copies.rows.items() if copy.node == node)[
+            : max(1, self._max_copies // 10)
+        ]
+        for _, id_ in mine:
+            tx.put(self._state.copies, id_, None)
+        peer = self._state.peer(node)
+        tx.put(self._state.peers, node, _replace(peer, floor=max(peer.floor, mine[-1][0])))
+
+    def _new_id(self) -> str:
+        return new_ticket_id(self._clock.wall_ms())
+
+
+def _node(call: Call) -> str:
+    node = node_of(call.principal)
+    assert node is not None, "the row is for other nodes alone"
+    return node
+
+
+def _origin(item: Offer | Cancel | Over, envelope: Envelope) -> dict[str, object]:
+    """Both sides' records refer to each other: the ticket at home, and the end of home's ledger then."""
+    return {"home": item.ticket, "envelope": envelope.digest, "peer": f"{envelope.anchor.seq}:{envelope.anchor.head}"}

@@ -1,0 +1,153 @@
+"""Envelopes on their way: what is due for a node in one turn of the loop rides together, and its receipts with it."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from bascule.foundation.clock import Clock
+from bascule.foundation.timers import Deadline, Timers
+from bascule.kernel.journal import Journal, Table
+from bascule.mesh.envelope import OVERHEAD
+from bascule.mesh.nodes import Node, Nodes
+from bascule.mesh.outbox import Outbox
+from bascule.mesh.ports import Post
+from bascule.mesh.protocol import MAX_ITEMS, VERSION, Anchor, Item, Receipt, Taken
+from bascule.mesh.records import OutItem
+from gabp import codec
+
+# Receipts wait this long for something to ride with; they are in nobody's way.
+RECEIPTS_MS = 50
+# An envelope is not filled further than this: one that is lost costs less, and the receiver's loop turns.
+MAX_BATCH_BYTES = 256 * 1024
+# What `{"v":1,"anchor":[…],"items":[]}` takes beside its items.
+_FRAME_BYTES = 256
+
+
+class Courier:
+    def __init__(
+        self,
+        *,
+        table: Table[OutItem],
+        outbox: Outbox,
+        nodes: Nodes,
+        post: Post,
+        journal: Journal,
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self._items = table
+        self._outbox = outbox
+        self._nodes = nodes
+        # Set again with every new one.
+        self.post = post
+        self._journal = journal
+        self._clock = clock
+        self._timers = timers
+        # By node: what is to be sent in the next turn, directly or into the mailbox.
+        self._due: dict[str, dict[str, bool]] = {}
+        self._flushing: set[str] = set()
+        self._receipts: dict[str, list[Taken]] = {}
+        self._receipts_due: dict[str, Deadline] = {}
+        # False while nothing may be sent: this node is a clone, or revoked.
+        self.allowed: Callable[[], bool] = lambda: True
+        outbox.on_due = self._item_due
+
+    def confirm(self, node: str, taken: Taken) -> None:
+        """Say that an item is on our disk, or why it is not."""
+        self._receipts.setdefault(node, []).append(taken)
+        if len(self._receipts[node]) >= MAX_ITEMS:
+            self._flush_soon(node)
+        elif node not in self._receipts_due:
+            self._receipts_due[node] = self._timers.after_ms(RECEIPTS_MS, lambda _now: self._flush_soon(node))
+
+    def say(self, node: Node, item: Item, *, mail: bool = True) -> None:
+        """What is not confirmed: directly if the node is there, and into its mailbox if it may be away."""
+        if not self.allowed():
+            return
+        letter = self._letter(node, [codec.encode(item)])
+        self.post.send(node.card.node, letter)
+        if mail and not self._nodes.is_reachable(node):
+            self.post.mail(node.card.node, letter)
+
+    def _item_due(self, name: str, item_ids: Iterable[str], mail: bool) -> None:
+        due = self._due.setdefault(name, {})
+        for item_id in item_ids:
+            due[item_id] = mail or due.get(item_id, False)
+        self._flush_soon(name)
+
+    def _flush_soon(self, name: str) -> None:
+        """In a turn of its own, so that what is committed together is sent together."""
+        if name not in self._flushing:
+            self._flushing.add(name)
+            self._timers.after_ms(0, lambda _now: self._flush(name))
+
+    def _flush(self, name: str) -> None:
+        self._flushing.discard(name)
+        due = self._due.pop(name, {})
+        node = self._nodes.get(name)
+        if node is None or not self.allowed() or not self.post.state.open:
+            # What waits stays in the outbox; receipts are asked for again by those who want them.
+            self._receipts.pop(name, None)
+            return
+        reachable = self._nodes.is_reachable(node)
+        rows = self._items.rows
+        mail = [each for each, wanted in due.items() if each in rows and (wanted or not reachable)]
+        live = [each for each in due if each in rows] if reachable else []
+        if live or name in self._receipts:
+            self._send(node, live, mail=not reachable)
+        if mail:
+            # A node that did not answer within a second gets both ways: it may be there, and NATS may be not.
+            self._mail(node, mail)
+
+    def _send(self, node: Node, item_ids: list[str], *, mail: bool) -> None:
+        for batch in self._batches(node.card.node, item_ids, receipts=True):
+            letter = self._letter(node, batch[1])
+            if mail:
+                self.post.mail(node.card.node, letter)
+            else:
+                self.post.send(node.card.node, letter)
+
+    def _mail(self, node: Node, item_ids: list[str]) -> None:
+        name = node.card.node
+        for ids, items in self._batches(name, item_ids, receipts=False):
+            mailed = self.post.mail(name, self._letter(node, items))
+            mailed.add_done_callback(partial(self._mailed, name, ids))
+
+    def _mailed(self, name: str, ids: list[str], mailed: object) -> None:
+        # A failure is in the post's state, and the item goes again.
+        if not mailed.cancelled() and mailed.exception() is None:  # type: ignore[attr-defined] # a Deferred of ours
+            self._outbox.was_mailed(name, ids)
+
+    def _batches(self, name: str, item_ids: list[str], *, receipts: bool) -> "Iterable[tuple[list[str], list[bytes]]]":
+        items: list[bytes] = []
+        ids: list[str] = []
+        size = 0
+        if receipts and (taken := self._receipts.pop(name, None)):
+            deadline = self._receipts_due.pop(name, None)
+            if deadline is not None:
+                self._timers.call_off(deadline)
+            for at in range(0, len(taken), MAX_ITEMS):
+                items.append(codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS])))
+                size += len(items[-1])
+        for item_id in item_ids:
+            data = self._items.rows[item_id].data
+            if items and (len(items) >= MAX_ITEMS or size + len(data) > MAX_BATCH_BYTES):
+                yield ids, items
+                items, ids, size = [], [], 0
+            items.append(data)
+            ids.append(item_id)
+            size += len(data)
+        if items:
+            yield ids, items
+
+    def _letter(self, node: Node, items: list[bytes]) -> bytes:
+        anchor = codec.encode(self.anchor())
+        body = b'{"v":%d,"anchor":%b,"items":[%b]}' % (VERSION, anchor, b",".join(items))
+        return node.pair.seal(body)
+
+    def anchor(self) -> Anchor:
+        seq, head = self._journal.durable_head
+        return Anchor(seq, head.hex() if seq else "")
+
+    @property
+    def max_item_bytes(self) -> int:
+        return self.post.max_bytes - OVERHEAD - _FRAME_BYTES

@@ -1,0 +1,395 @@
+"""The mesh alive: between the broker's port for targets with an `@` and the post.
+
+Says who is here, hears who else is, and notices when a node was restored from a backup, revoked or copied. Letters are
+read in `arrivals`, what agents here say goes through `home` and `copies` into the outbox.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from bascule import __version__
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import (
+    ApprovalRequired,
+    BasculeError,
+    Forbidden,
+    PolicyDenied,
+)
+from bascule.foundation.ids import new_id
+from bascule.foundation.timers import Timers
+from bascule.kernel.call import DAEMON, Call, node_of, node_principal
+from bascule.kernel.event_ring import EventRing, Fact, Kind
+from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.ports import IncomingReply, Outgoing, RemoteAgent, RemoteDelivery, RemoteMail
+from bascule.mesh import rows
+from bascule.mesh.arrivals import Arrivals
+from bascule.mesh.cards import Card, sign_directory
+from bascule.mesh.closed_post import CLOSED
+from bascule.mesh.copies import Copies
+from bascule.mesh.courier import Courier
+from bascule.mesh.home import Home
+from bascule.mesh.identity import Identity
+from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
+from bascule.mesh.outbox import Outbox
+from bascule.mesh.ports import Board, Post
+from bascule.mesh.protocol import (
+    Anchor,
+    Hello,
+    LifeSign,
+    ListedAgent,
+    Listing,
+)
+from bascule.mesh.records import Cursor
+from bascule.mesh.state import MeshState
+
+_replace = msgspec.structs.replace
+# The list of agents is put on its board this long after a change: a client that reconnects is one change.
+LISTING_MS = 500
+# The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
+CURSOR_MS = 50
+# A clock that is further off than this would take or drop mail by a wrong time.
+MAX_SKEW_MS = 3_600_000
+
+
+class Engine:
+    """Behind the broker's port for targets with an `@`, and before the post."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        state: MeshState,
+        cards: Cards,
+        mail: RemoteMail,
+        gate: Gate,
+        journal: Journal,
+        clock: Clock,
+        timers: Timers,
+        events: EventRing,
+        log: Log,
+        max_items: int,
+        max_bytes: int,
+    ) -> None:
+        self.identity = identity
+        self.post: Post = CLOSED
+        self._state = state
+        self._mail = mail
+        self._journal = journal
+        self._clock = clock
+        self._timers = timers
+        self._events = events
+        self._log = log
+        self.nodes = Nodes(identity, cards, clock)
+        self.outbox = Outbox(state.out, clock, timers, max_items=max_items, max_bytes=max_bytes)
+        self.courier = Courier(
+            table=state.out,
+            outbox=self.outbox,
+            nodes=self.nodes,
+            post=self.post,
+            journal=journal,
+            clock=clock,
+            timers=timers,
+        )
+        parts: dict[str, Any] = {
+            "state": state,
+            "clock": clock,
+            "mail": mail,
+            "nodes": self.nodes,
+            "outbox": self.outbox,
+            "courier": self.courier,
+        }
+        self.home = Home(**parts)
+        self.copies = Copies(**parts)
+        self._arrivals = Arrivals(
+            **parts,
+            home=self.home,
+            copies=self.copies,
+            gate=gate,
+            journal=journal,
+            log=log,
+            publish=events.publish,
+            on_hello=self._hello,
+            on_stranger=self._meet,
+        )
+        self.life = new_id("lif")
+        seq, head = journal.durable_head
+        self.began = Anchor(seq, head.hex() if seq else "")
+        # Why nothing is sent or taken any more; None while all is well.
+        self.halted: str | None = None
+        # Called with the reason when this node must stop: its disk was copied.
+        self.on_halt: Callable[[str], None] = lambda _why: None
+        self._mailbox = ""
+        self._read = 0
+        self._cursor_due = False
+        self._listing_due = False
+        self._seen_ourselves = False
+        self._other_life = ""
+        self._closed = False
+        self._signing = False
+        self._meeting: set[str] = set()
+        self.nodes.on_alive = self._alive
+        self.nodes.on_ourselves = self._see_ourselves
+        self.nodes.has_free_member = mail.has_free_member
+        self.courier.allowed = lambda: self.halted is None
+        # Called with each hello, for `ledger verify --peers`.
+        self.on_hello: list[Callable[[str, Hello], None]] = []
+
+    # -- its life --
+
+    def attach(self, post: Post) -> None:
+        """There is a post now; it says when it is open."""
+        self.post = self.courier.post = post
+        if not self._signing:
+            self._signing = True
+            self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
+
+    def detach(self) -> None:
+        """There is none any more: what is said from now on waits in the outbox."""
+        self._store_cursor(0.0)
+        self.post = self.courier.post = CLOSED
+
+    def close(self) -> None:
+        self.detach()
+        self._closed = True
+
+    def halt(self, why: str) -> None:
+        if self.halted is None:
+            self.halted = why
+            self._log("mesh_halted", level="error", why=why)
+            self._publish("halted", text=why)
+            self.on_halt(why)
+
+    # -- what the post brings --
+
+    def opened(self, mailbox: str) -> int:
+        self._mailbox = mailbox
+        known = self._state.cursors.rows.get(mailbox)
+        self._read = known.number if known is not None else 0
+        self._timers.after_ms(0, self._greet)
+        return self._read
+
+    def closed(self) -> None:
+        self._publish("post_closed")
+
+    def live(self, src: str, data: bytes) -> None:
+        if self._takes_letters() and (node := self._arrivals.receive(src, data)) is not None:
+            self.nodes.heard(node)
+
+    def mailed(self, src: str, data: bytes, number: int) -> None:
+        if self._takes_letters():
+            self._arrivals.receive(src, data)
+        self._read = max(self._read, number)
+        if not self._cursor_due:
+            self._cursor_due = True
+            self._timers.after_ms(CURSOR_MS, self._store_cursor)
+
+    def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None:
+        # Cards are for whoever keeps them.
+        if board is not Board.CARDS:
+            self.nodes.posted(board, key, value, age_ms)
+
+    def _takes_letters(self) -> bool:
+        skew = self.post.state.skew_ms
+        return self.halted is None and not self._closed and (skew is None or abs(skew) <= MAX_SKEW_MS)
+
+    def _store_cursor(self, _now: float) -> None:
+        """Behind the commits of what was read: never ahead of them, for commits are durable in their order."""
+        self._cursor_due = False
+        known = self._state.cursors.rows.get(self._mailbox)
+        if not self._mailbox or (known is not None and known.number >= self._read) or not self._read:
+            return
+        tx = Transaction()
+        for mailbox in list(self._state.cursors.rows):
+            if mailbox != self._mailbox:
+                tx.put(self._state.cursors, mailbox, None)
+        tx.put(self._state.cursors, self._mailbox, Cursor(self._read))
+        self._journal.commit_quietly(tx)
+
+    # -- hello, signs of life, rolling back --
+
+    def _greet(self, _now: float) -> None:
+        """The post is open: say that we are here, and since when."""
+        self._put_listing(0.0)
+        self._sign(first=True)
+        for node in self.nodes.all():
+            self.hello(node.card.node)
+            self.outbox.again(node.card.node)
+
+    def hello(self, name: str, *, answer: bool = False) -> None:
+        node = self.nodes.get(name)
+        if node is None:
+            return
+        held = self._state.peer(name)
+        yours = Anchor(held.seq, held.head) if held.seq else None
+        self.courier.say(node, Hello(life=self.life, began=self.began, version=__version__, yours=yours, answer=answer))
+
+    def _hello(self, node: Node, hello: Hello) -> None:
+        name = node.card.node
+        self._rolled_back(name, hello.began)
+        for callback in self.on_hello:
+            callback(name, hello)
+        if hello.answer:
+            self.hello(name)
+        self.outbox.again(name)
+
+    def _alive(self, node: Node) -> None:
+        if node.sign is not None:
+            self._rolled_back(node.card.node, node.sign.began)
+        self.outbox.again(node.card.node)
+        self._publish("node_online", id_=node.card.node)
+
+    def _rolled_back(self, name: str, began: Anchor) -> None:
+        """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
+        tx = Transaction()
+        count = self.home.again(tx, name, began.seq) + self.copies.again(tx, name, began.seq)
+        if tx.puts:
+            tx.subject, tx.details = name, {"again": count, "began": began.seq}
+            self._journal.commit(tx, DAEMON, "mesh.restored")
+            self._log("mesh_node_restored", level="warning", node=name, again=count)
+
+    def _sign_of_life(self, _now: float) -> None:
+        if self._closed:
+            return
+        self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
+        self._sign()
+
+    def _sign(self, *, first: bool = False) -> None:
+        if self.halted is not None or not self.post.state.open:
+            return
+        if first:
+            self._seen_ourselves = False
+        groups = {group for agent in self._mail.agents() for group in agent.groups}
+        free = {group: 1 for group in groups if self._mail.has_free_member(group)}
+        sign = LifeSign(life=self.life, began=self.began, version=__version__, free=free)
+        value = sign_directory(self.identity.keys.sign, self.identity.node, sign)
+        self.post.put(Board.LIVE, self.identity.node, value)
+
+    def _see_ourselves(self, sign: LifeSign) -> None:
+        """Our own name on the board of the living. Another life than ours, after ours was seen there, is another
+        daemon with our keys."""
+        if sign.life == self.life:
+            self._seen_ourselves = True
+        elif self._seen_ourselves and sign.life != self._other_life:
+            # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
+            self._other_life = sign.life
+        elif self._seen_ourselves:
+            self.halt("another daemon lives with the keys of this one: its disk was copied")
+
+    def agents_changed(self) -> None:
+        if not self._listing_due:
+            self._listing_due = True
+            self._timers.after_ms(LISTING_MS, self._put_listing)
+
+    def _put_listing(self, _now: float) -> None:
+        self._listing_due = False
+        if self.halted is not None or self._closed:
+            return
+        agents = [
+            ListedAgent(handle=each.agent_id, type=each.type, online=each.status == "online", groups=list(each.groups))
+            for each in self._mail.agents()
+        ]
+        value = sign_directory(self.identity.keys.sign, self.identity.node, Listing(agents=agents))
+        self.post.put(Board.DIRECTORY, self.identity.node, value)
+
+    # -- nodes of other people --
+
+    def _meet(self, node: Node) -> None:
+        """Ask once whether agents of another person's machine may write to ours."""
+        name = node.card.node
+        if name in self._meeting:
+            return
+        self._meeting.add(name)
+        params = rows.MeetParams(node=name, owner=node.card.owner_name or node.card.owner, own=node.own)
+        self._arrivals.call(node_principal(name), rows.MEET.name, params, partial(self._not_met, name))
+
+    def meet(self, call: Call, params: rows.MeetParams, tx: Transaction) -> None:
+        assert node_of(call.principal) == params.node, "made in `_meet`"
+        tx.subject = params.node
+        tx.put(self._state.peers, params.node, _replace(self._state.peer(params.node), met=True))
+        tx.after.append(partial(self._met, params.node))
+
+    def _met(self, name: str) -> None:
+        self._meeting.discard(name)
+        # Its outbox has what waited for this.
+        self.hello(name)
+
+    def _not_met(self, name: str, error: BasculeError) -> None:
+        self._meeting.discard(name)
+        if isinstance(error, PolicyDenied | Forbidden) and not isinstance(error, ApprovalRequired):
+            tx = Transaction()
+            tx.subject = name
+            tx.put(self._state.peers, name, _replace(self._state.peer(name), met=False))
+            self._journal.commit(tx, DAEMON, "mesh.meet", "denied")
+
+    # -- the broker's port --
+
+    def find(self, target: str) -> RemoteAgent | None:
+        return self.nodes.find(target)
+
+    def agents(self) -> "list[RemoteAgent]":
+        return list(self.nodes.agents())
+
+    def send(self, tx: Transaction, message: Outgoing) -> None:
+        self.home.send(tx, message)
+
+    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+        self.home.ended(tx, ticket_id, status, reason)
+
+    def dropped(self, tx: Transaction, ticket_id: str) -> None:
+        # Of a copy nothing: it stays until `use_by`, so that its offer is not taken a second time.
+        self.home.dropped(tx, ticket_id)
+
+    def acked(self, tx: Transaction, ticket_id: str) -> None:
+        self.copies.acked(tx, ticket_id)
+
+    def replied(self, tx: Transaction, ticket_id: str, reply: IncomingReply) -> None:
+        self.copies.replied(tx, ticket_id, reply)
+
+    def delivery(self, ticket_id: str) -> RemoteDelivery | None:
+        return self.home.delivery(ticket_id)
+
+    # -- now and then --
+
+    def sweep(self, tx: Transaction) -> int:
+        """What nobody will ever confirm ends visibly; copies whose time is over go."""
+        self.outbox.reconcile()
+        now = self._clock.wall_ms()
+        for item_id, item in [each for each in self._state.out.rows.items() if each[1].use_by <= now]:
+            self.outbox.remove(tx, item_id)
+            if item.kind == "offer":
+                self._undeliverable(tx, item.ticket, f"{item.node} was not reached in time")
+        for _, item in self.home.late_items():
+            self.home.offer_elsewhere(tx, item)
+        return self.copies.sweep(tx)
+
+    def _undeliverable(self, tx: Transaction, ticket_id: str, why: str) -> None:
+        if self._mail.known(ticket_id) is not None:
+            self._mail.refuse(tx, ticket_id, why)
+
+    def card_changed(self, name: str) -> None:
+        """A node has a card, another one, or none that counts any more."""
+        if self.nodes.get(name) is not None:
+            self.nodes.card_changed(name)
+            self.hello(name)
+            self.outbox.again(name)
+
+    def revoked(self, card: Card) -> None:
+        """It is not a node any more: what was open with it ends, visibly."""
+        tx = Transaction()
+        for item_id, item in list(self._state.out.rows.items()):
+            if item.node == card.node:
+                self.outbox.remove(tx, item_id)
+        for ticket_id, ticket in list(self._state.home.rows.items()):
+            if ticket.nodes[-1:] == (card.node,):
+                self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
+        tx.subject = card.node
+        self._journal.commit(tx, DAEMON, "mesh.revoked")
+        self._publish("node_revoked", id_=card.node)
+
+    def _publish(self, event: str, *, id_: str | None = None, text: str | None = None) -> None:
+        self._events.publish(Fact(kind=Kind.NODE, event=event, id=id_, text=text))

@@ -1,0 +1,229 @@
+"""Tickets whose home is here and whose agents are elsewhere: this daemon alone says how they end."""
+
+import msgspec
+
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import TooLarge
+from bascule.foundation.ids import new_ticket_id
+from bascule.kernel.call import Call, agent_of, node_of
+from bascule.kernel.journal import Transaction
+from bascule.kernel.ports import IncomingReply, Outgoing, RemoteDelivery, RemoteMail
+from bascule.mesh.courier import Courier
+from bascule.mesh.nodes import ANY, Nodes
+from bascule.mesh.outbox import Outbox
+from bascule.mesh.protocol import Acked, Cancel, Confirmed, Offer, Over, Reply, Taken
+from bascule.mesh.records import Arrival, HomeTicket, OutItem
+from bascule.mesh.rows import AckedParams, Envelope, RefusedParams, ReplyParams
+from bascule.mesh.state import MeshState
+from gabp import codec
+
+_replace = msgspec.structs.replace
+# A message is of use for as long as an offline agent's is kept, and an hour for clocks that differ.
+USE_FOR_MS = 7 * 24 * 3_600_000 + 3_600_000
+# A node that had a message for a group of any node and was not heard of for this long: another one gets it, too.
+REOFFER_MS = 60_000
+# Nobody of a group was free anywhere: ask around again after this.
+ASK_AROUND_MS = 5_000
+
+
+class Home:
+    def __init__(
+        self,
+        *,
+        state: MeshState,
+        clock: Clock,
+        mail: RemoteMail,
+        nodes: Nodes,
+        outbox: Outbox,
+        courier: Courier,
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._mail = mail
+        self._nodes = nodes
+        self._outbox = outbox
+        self._courier = courier
+
+    # -- what agents here do --
+
+    def send(self, tx: Transaction, message: Outgoing) -> None:
+        handle, _, node = message.target.partition("@")
+        ticket = HomeTicket(handle=handle, nodes=(), use_by=message.at + USE_FOR_MS, any=node == ANY)
+        if ticket.any:
+            node = self._nodes.candidates(handle)[0]
+        self._offer(tx, message, ticket, node)
+
+    def _offer(self, tx: Transaction, message: Outgoing, ticket: HomeTicket, node: str) -> None:
+        agent = agent_of(message.sender)
+        item = Offer(
+            id=self._new_id(),
+            ticket=message.ticket_id,
+            sender=agent or "-",
+            sender_kind="agent" if agent is not None else str(message.sender),
+            target=ticket.handle,
+            payload=msgspec.Raw(message.payload),
+            metadata=message.metadata,
+            expect_reply=message.expect_reply,
+            left_ms=message.timeout_ms,
+            use_by=ticket.use_by,
+            conversation=message.conversation_id,
+            rank=ticket.rank,
+            any=ticket.any,
+        )
+        data = codec.encode(item)
+        if len(data) > self._courier.max_item_bytes:
+            raise TooLarge(
+                f"the message is {len(data)} bytes with its envelope; the server between the machines takes "
+                f"{self._courier.max_item_bytes}",
+                hint="send a reference to a file, or have the server's max_payload raised",
+            )
+        self._outbox.check_room(node, len(data))
+        self._put_out(tx, node, item, data, ticket.use_by)
+        nodes = (*(each for each in ticket.nodes if each != node), node)
+        tx.put(self._state.home, message.ticket_id, _replace(ticket, nodes=nodes, offered=item.id))
+
+    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+        ticket = self._state.home.rows.get(ticket_id)
+        if ticket is None:
+            return
+        ticket = _replace(ticket, rank=ticket.rank + 1)
+        tx.put(self._state.home, ticket_id, ticket)
+        for node in ticket.nodes:
+            item: Confirmed
+            if status == "cancelled":
+                item = Cancel(
+                    id=self._new_id(), ticket=ticket_id, rank=ticket.rank, reason=reason, use_by=ticket.use_by
+                )
+            else:
+                item = Over(id=self._new_id(), ticket=ticket_id, rank=ticket.rank, use_by=ticket.use_by)
+            self._put_out(tx, node, item, codec.encode(item), ticket.use_by)
+
+    def dropped(self, tx: Transaction, ticket_id: str) -> None:
+        if ticket_id in self._state.home.rows:
+            tx.put(self._state.home, ticket_id, None)
+
+    def delivery(self, ticket_id: str) -> RemoteDelivery | None:
+        ticket = self._state.home.rows.get(ticket_id)
+        if ticket is None:
+            return None
+        if ticket.arrived:
+            return RemoteDelivery("arrived", max(each.at for each in ticket.arrived.values()))
+        item = self._state.out.rows.get(ticket.offered)
+        if item is None:
+            return None
+        mailed_at = self._outbox.mailed_at(ticket.offered, item.node)
+        return RemoteDelivery("outbox", item.at) if mailed_at is None else RemoteDelivery("mailed", mailed_at)
+
+    # -- what copies say --
+
+    def acked(self, call: Call, params: AckedParams, tx: Transaction) -> None:
+        item = params.item
+        self._record(tx, item, params.envelope)
+        before = self._mail.known(item.ticket)
+        self._mail.acknowledge(tx, item.ticket)
+        self._after_change(tx, _node(call), item, before.status if before is not None else None)
+
+    def reply(self, call: Call, params: ReplyParams, tx: Transaction) -> None:
+        item = params.item
+        tx.subject = item.ticket
+        before = self._mail.known(item.ticket)
+        reply = IncomingReply(call.principal, item.number, bytes(item.payload), item.metadata)
+        self._mail.answer(tx, item.ticket, reply)
+        self._record(tx, item, params.envelope)
+        self._after_change(tx, _node(call), item, before.status if before is not None else None)
+
+    def refused(self, call: Call, params: RefusedParams, tx: Transaction) -> None:
+        tx.subject = params.ticket
+        tx.details = {"why": params.why}
+        reason = f"{_node(call)} does not take it: {params.text or params.why}"
+        self._mail.refuse(tx, params.ticket, reason)
+
+    def taken(self, item: Acked | Reply, refused: str | None = None) -> Taken:
+        """A receipt for what a copy said, with how the ticket is now."""
+        ticket, known = self._state.home.rows.get(item.ticket), self._mail.known(item.ticket)
+        if ticket is None or known is None:
+            return Taken(id=item.id, ticket=item.ticket, refused=refused or "unknown")
+        return Taken(
+            id=item.id,
+            ticket=item.ticket,
+            status=known.status,
+            rank=ticket.rank,
+            late=known.late,
+            refused=refused,
+        )
+
+    def arrived(self, tx: Transaction, item: OutItem, seq: int) -> None:
+        """A node has our offer on its disk."""
+        ticket = self._state.home.rows.get(item.ticket)
+        if ticket is not None:
+            arrived = {**ticket.arrived, item.node: Arrival(self._clock.wall_ms(), seq)}
+            tx.put(self._state.home, item.ticket, _replace(ticket, arrived=arrived))
+
+    def offer_elsewhere(self, tx: Transaction, item: OutItem) -> bool:
+        """Nobody is free there, or nobody answers: another node of the group gets the offer. False if none is left
+        that was not asked."""
+        ticket = self._state.home.rows.get(item.ticket)
+        message = self._mail.outgoing(item.ticket)
+        if ticket is None or message is None or not ticket.any:
+            return False
+        nodes = [node for node in self._nodes.candidates(ticket.handle) if node not in ticket.nodes]
+        if not nodes:
+            return False
+        self._offer(tx, message, ticket, nodes[0])
+        return True
+
+    def again(self, tx: Transaction, node: str, seq: int) -> int:
+        """A node was rolled back to this end of its ledger: offers that it confirmed later go again."""
+        count = 0
+        for ticket_id, ticket in list(self._state.home.rows.items()):
+            arrival = ticket.arrived.get(node)
+            if arrival is None or arrival.seq <= seq:
+                continue
+            arrived = {each: when for each, when in ticket.arrived.items() if each != node}
+            ticket = _replace(ticket, arrived=arrived)  # noqa: PLW2901 - the ticket without that arrival
+            tx.put(self._state.home, ticket_id, ticket)
+            message = self._mail.outgoing(ticket_id)
+            if message is not None:
+                self._offer(tx, message, ticket, node)
+                count += 1
+        return count
+
+    def late_items(self) -> list[tuple[str, OutItem]]:
+        """Of a group of any node: offers that nobody confirmed for a while."""
+        before = self._clock.wall_ms() - REOFFER_MS
+        return [
+            (item_id, item)
+            for item_id, item in self._state.out.rows.items()
+            if item.kind == "offer"
+            and item.at <= before
+            and (ticket := self._state.home.rows.get(item.ticket)) is not None
+            and ticket.any
+        ]
+
+    # -- inside --
+
+    def _after_change(self, tx: Transaction, node: str, item: Acked | Reply, before: str | None) -> None:
+        ticket, known = self._state.home.rows.get(item.ticket), self._mail.known(item.ticket)
+        if ticket is not None and known is not None and known.status != before:
+            tx.put(self._state.home, item.ticket, _replace(ticket, rank=ticket.rank + 1))
+        tx.after.append(lambda: self._courier.confirm(node, self.taken(item)))
+
+    def _record(self, tx: Transaction, item: Acked | Reply, envelope: Envelope) -> None:
+        tx.subject = item.ticket
+        peer = f"{envelope.anchor.seq}:{envelope.anchor.head}"
+        tx.details = {**(tx.details or {}), "envelope": envelope.digest, "peer": peer}
+
+    def _put_out(self, tx: Transaction, node: str, item: Confirmed, data: bytes, use_by: int) -> None:
+        now, kind = self._clock.wall_ms(), type(item).__name__.lower()
+        self._outbox.add(
+            tx, item.id, OutItem(node=node, ticket=item.ticket, kind=kind, data=data, at=now, use_by=use_by)
+        )
+
+    def _new_id(self) -> str:
+        return new_ticket_id(self._clock.wall_ms())
+
+
+def _node(call: Call) -> str:
+    node = node_of(call.principal)
+    assert node is not None, "the row is for other nodes alone"
+    return node

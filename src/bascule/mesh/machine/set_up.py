@@ -1,0 +1,60 @@
+"""Makes what the mesh needs on a server of NATS, and asks to be let into one."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from bascule.mesh.machine import layout
+from bascule.mesh.machine.bus import NO_STREAM, REQUEST_SECONDS, ApiFault, Bus
+from bascule.mesh.machine.login import BusFault, Login
+from bascule.mesh.ports import Fault
+
+# Making a replicated stream waits for an election.
+_CREATE_SECONDS = 15.0
+
+
+async def set_up(
+    login: Login,
+    *,
+    replicas: int = 1,
+    max_bytes: int = layout.DEFAULT_MAX_BYTES,
+    report: Callable[[str, BaseException], object] = lambda _what, _error: None,
+) -> None:
+    """Make the stream and the boards; what is there stays as it is. Raises `BusFault`."""
+    async with _connected(login, report) as bus:
+        for config in layout.streams(replicas, max_bytes):
+            try:
+                await bus.api(f"STREAM.INFO.{config['name']}")
+            except ApiFault as fault:
+                if fault.code != NO_STREAM:
+                    raise
+                await bus.api(f"STREAM.CREATE.{config['name']}", config, _CREATE_SECONDS)
+
+
+async def ask_to_join(
+    login: Login,
+    node: str,
+    data: bytes,
+    seconds: float = REQUEST_SECONDS,
+    report: Callable[[str, BaseException], object] = lambda _what, _error: None,
+) -> bytes:
+    """What the node that holds the mesh key answers. `login.user`: the text of the invited key. Raises `BusFault`."""
+    async with _connected(login, report) as bus:
+        return await bus.request(f"{layout.JOIN}.{node}", data, seconds)
+
+
+@contextlib.asynccontextmanager
+async def _connected(login: Login, report: Callable[[str, BaseException], object]) -> AsyncIterator[Bus]:
+    """At the first server that lets us in."""
+    failed = BusFault(Fault.UNREACHABLE, "no server was named")
+    for server in login.servers:
+        try:
+            bus = await Bus.connect(login, server, report)
+        except BusFault as fault:
+            failed = fault
+            continue
+        try:
+            yield bus
+        finally:
+            await bus.close()
+        return
+    raise failed
