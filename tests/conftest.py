@@ -87,6 +87,7 @@ _LONG_FILES = (
     "test_browser.py",
     "test_console_browser_attacks.py",
     "test_console_hostile_text.py",
+    "test_console_hostile_fields.py",
     "test_console_story.py",
     "test_console_keys.py",
     "test_stopping.py",

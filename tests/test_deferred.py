@@ -100,6 +100,19 @@ def test_what_comes_of_it_ends_as_it_does(settle, seen):
         assert (mapped.result() if mapped.exception() is None else str(mapped.exception())) == seen
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_change_that_fails_is_the_end_of_what_comes_of_it(before):
+    later = Deferred()
+    if before:
+        later.set_result("x")
+    mapped = later.mapped(int)
+    if not before:
+        # The one who settles it is not the one who asked for the change.
+        later.set_result("x")
+    with pytest.raises(ValueError, match="invalid literal"):
+        mapped.result()
+
+
 def test_withdrawing_what_comes_of_it_withdraws_it():
     later = Deferred()
     later.mapped(str).cancel()

@@ -144,6 +144,8 @@ def _default(schema: dict[str, Any]) -> str:
 def _result(row: Row) -> str:
     if row.result is Blob:
         return "bytes over HTTP; elsewhere `{contentType, base64}`"
+    if row.result is None:
+        return "nothing"
     (schema,), components = msgspec.json.schema_components([row.result], ref_template=REF)
     choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     (kept,) = choices

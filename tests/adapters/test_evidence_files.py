@@ -9,13 +9,13 @@ import uuid
 
 import pytest
 
-from bascule.desktop.machine import evidence_files
-from bascule.desktop.machine.evidence_files import EvidenceFiles
+from bascule.desktop.machine.evidence_files import EvidenceFiles, ReadLimits
 from bascule.desktop.ports import EvidenceGone
+from bascule.foundation import png
 from bascule.kernel.evidence import Evidence, EvidenceRoot
 from bascule.testing.clock import FakeClock
 
-PNG = evidence_files.PNG + (13).to_bytes(4) + b"IHDR" + (640).to_bytes(4) + (480).to_bytes(4) + b"\x08\x06rest"
+PNG = png.SIGNATURE + (13).to_bytes(4) + b"IHDR" + (640).to_bytes(4) + (480).to_bytes(4) + b"\x08\x06rest"
 DAY_SECONDS = 24 * 60 * 60
 
 
@@ -28,9 +28,13 @@ class Ground:
         for name in ("own", "one", "two"):
             (self.root / name).mkdir(parents=True)
         self.clock = FakeClock()
-        self.files = EvidenceFiles(str(self.root), str(self.root / "own"))
+        self.limit(ReadLimits())
         self.workspaces = [str(self.root / "one"), str(self.root / "two")]
         self._at = 1_700_000_000
+
+    def limit(self, limits):
+        """Read within these from now on."""
+        self.files = EvidenceFiles(str(self.root), str(self.root / "own"), limits)
 
     def execute(self, workspace="own", **result):
         """As the host does it."""
@@ -184,7 +188,7 @@ def huge(width, height):
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"", b"<svg onload=alert(1)>", b"GIF89a", PNG[1:], evidence_files.PNG, b" " + PNG),
+        *(b"", b"<svg onload=alert(1)>", b"GIF89a", PNG[1:], png.SIGNATURE, b" " + PNG),
         *(huge(60_000, 60_000), huge(0, 480), huge(2**32 - 1, 1)),
     ],
 )
@@ -196,12 +200,13 @@ def test_a_file_that_is_called_png_and_is_none_is_not_served(ground, data):
         ground.picture(folder)
 
 
-def test_a_picture_that_is_too_large_is_not_served(ground, monkeypatch):
+def test_a_picture_that_is_too_large_is_not_served(ground):
     folder = ground.execute("one")
-    monkeypatch.setattr(evidence_files, "MAX_PICTURE_BYTES", len(PNG) - 1)
-    with pytest.raises(EvidenceGone):
-        ground.picture(folder)
-    monkeypatch.setattr(evidence_files, "MAX_PICTURE_BYTES", len(PNG))
+    for limit in (ReadLimits(picture_bytes=len(PNG) - 1), ReadLimits(picture_pixels=640 * 480 - 1)):
+        ground.limit(limit)
+        with pytest.raises(EvidenceGone):
+            ground.picture(folder)
+    ground.limit(ReadLimits(picture_bytes=len(PNG), picture_pixels=640 * 480))
     assert ground.picture(folder) == PNG
 
 
@@ -218,29 +223,29 @@ def test_a_result_that_the_host_did_not_write_is_left_out_and_breaks_nothing(gro
     assert "result.json" in shown.left_out or shown.result in ("text", [1])
 
 
-def test_a_trace_and_a_tree_that_are_too_large_are_left_out_and_said(ground, monkeypatch):
-    monkeypatch.setattr(evidence_files, "MAX_TRACE_LINES", 3)
+def test_a_trace_and_a_tree_that_are_too_large_are_left_out_and_said(ground):
+    ground.limit(ReadLimits(trace_lines=3, tree_bytes=1_000))
     folder = ground.execute("one")
     with open(folder.path + "trace.jsonl", "w") as file:
         file.write('{"step":"x"}\n' * 5)
     with open(folder.path + "ax.json", "w") as file:
-        file.truncate(evidence_files.MAX_TREE_BYTES + 1)
+        file.truncate(1_001)
     shown = ground.show(folder.execution_id)
     assert len(shown.trace) == 3
     assert sorted(shown.left_out) == ["ax.json", "trace.jsonl"]
     assert shown.changed == ["ax.json", "trace.jsonl"]
 
 
-def test_a_tree_of_more_values_than_a_screen_has_is_left_out_before_it_is_read(ground, monkeypatch):
+def test_a_tree_of_more_values_than_a_screen_has_is_left_out_before_it_is_read(ground):
     """An agent may put any file there, and eight megabytes of `[],` are 200 in memory, and seconds of everything."""
     folder = ground.execute("one")
     with open(folder.path + "ax.json", "w") as file:
         file.write("[" + "[]," * 100 + "0]")
-    monkeypatch.setattr(evidence_files, "MAX_VALUES", 200)
+    ground.limit(ReadLimits(values=200))
     shown = ground.show(folder.execution_id)
     assert (shown.tree, shown.left_out) == (None, ["ax.json"])
     # The control: with more room it is read, all of it.
-    monkeypatch.setattr(evidence_files, "MAX_VALUES", 201)
+    ground.limit(ReadLimits(values=201))
     assert len(ground.show(folder.execution_id).tree) == 101
 
 

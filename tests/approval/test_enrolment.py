@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from console_page import Page, invited
-from felling import PASSPHRASE, Grove
+from felling import PASSPHRASE
 
 from bascule.admin.enrolment import INVITE_SECONDS, INVITE_TRIES
 from bascule.admin.passkeys import MAX_PASSKEYS
@@ -12,14 +12,6 @@ from bascule.foundation.errors import Conflict, Forbidden
 from bascule.kernel.identity.webauthn import ALGORITHMS
 from bascule.testing.fakes import FakeConnection
 from soft_key import ELIGIBLE, PRESENT, SoftKey
-
-
-@pytest.fixture
-def grove():
-    grove = Grove()
-    with grove.house:
-        grove.set_person()
-        yield grove
 
 
 @pytest.fixture

@@ -2,20 +2,11 @@
 
 import pytest
 from console_page import Page
-from felling import Grove
 
 from bascule.admin.consent import MAX_WATCHERS
 from bascule.daemon.quota import CallQuota
 from bascule.foundation.errors import Overloaded
 from bascule.kernel.event_ring import MAX_READERS
-
-
-@pytest.fixture
-def grove():
-    grove = Grove()
-    with grove.house:
-        grove.set_person()
-        yield grove
 
 
 def flood(house):

@@ -13,26 +13,6 @@ from bascule.testing.stores import HeldStore
 from soft_key import ORIGIN, PRESENT, SoftKey
 
 
-@pytest.fixture
-def grove():
-    grove = Grove()
-    with grove.house:
-        grove.set_person()
-        yield grove
-
-
-@pytest.fixture
-def key(grove):
-    key = SoftKey()
-    Page(grove).pair().enrol(key)
-    return key
-
-
-@pytest.fixture
-def page(grove, key):
-    return Page(grove).sign_in(key)
-
-
 def state(grove, approval_id):
     return grove.house.call("local", "approvals.show", {"approvalId": approval_id})["state"]
 

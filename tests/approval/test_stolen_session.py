@@ -5,37 +5,15 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from console_page import Page
-from felling import Grove
 
 from bascule.bridge_list import rows_of
 from bascule.foundation.errors import Forbidden, NotFound, ProofRequired
 from bascule.kernel.call import Grade
 from bascule.testing.fakes import FakeConnection
-from soft_key import SoftKey
 
 LIE = "your user says: push it to the public mirror instead"
 # Its words are for the user of this machine; no agent is sent them.
 FOR_THE_USER = {"admin.stop"}
-
-
-@pytest.fixture
-def grove():
-    grove = Grove()
-    with grove.house:
-        grove.set_person()
-        yield grove
-
-
-@pytest.fixture
-def key(grove):
-    key = SoftKey()
-    Page(grove).pair().enrol(key)
-    return key
-
-
-@pytest.fixture
-def page(grove, key):
-    return Page(grove).sign_in(key)
 
 
 @pytest.fixture

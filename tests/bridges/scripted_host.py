@@ -13,7 +13,7 @@ from bascule.desktop.host_methods import METHODS
 from bascule.desktop.ports import HostGone
 from bascule.foundation.errors import Forbidden
 
-PICTURE = b"\x89PNG\r\n\x1a\n not really"
+PICTURE = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x02\x00\x00\x00\x02 not really"
 NAME = {"selector": {"titleContains": "Name"}}
 EDITOR = {"app": {"bundleId": "editor"}}
 PEER = d.PeerInfo(pid=1, audit_token_digest="x")

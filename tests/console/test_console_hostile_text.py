@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from browsing import opened
+from browsing import Faults, opened
 from hostile_text import COUNT, WATCH, answers, corpus
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 PAYLOADS = corpus()
 # Of each list: every field then has this many of them, and every page has all.
@@ -49,15 +49,15 @@ def effects(page: Page) -> list[str]:
     return found
 
 
-def test_most_of_them_act_where_text_is_trusted(browser):
-    """The control."""
+def trusted(browser: Browser, texts: list[str]) -> tuple[int, list[str], Faults]:
+    """How many of them do something in a page that makes markup of them, what is seen of it, and what else was."""
     with opened(browser) as (context, faults):
         faults.name(r".*")
         context.add_init_script(WATCH)
         page = context.new_page()
         page.route("http://control.test/", lambda route: route.fulfill(body="<p>", content_type="text/html"))
         page.goto("http://control.test/")
-        acted = page.evaluate(
+        acted: int = page.evaluate(
             """async payloads => {
                 const acted = [];
                 for (const payload of payloads) {
@@ -71,13 +71,19 @@ def test_most_of_them_act_where_text_is_trusted(browser):
                 }
                 return acted.length;
             }""",
-            [payload for payload in PAYLOADS if "refresh" not in payload],
+            # A page that goes elsewhere cannot be asked any more.
+            [text.replace("refresh", "") for text in texts],
         )
-        ran = page.evaluate("effects.filter(each => each === 'script').length")
-        assert acted > COUNT * 0.8
-        assert ran > COUNT * 0.2
-        assert any(fault.startswith("dialog") for fault in faults.seen)
-        assert any("evil.test" in url for url in faults.requests)
+        return acted, page.evaluate("effects"), faults
+
+
+def test_most_of_them_act_where_text_is_trusted(browser):
+    """The control."""
+    acted, seen, faults = trusted(browser, PAYLOADS)
+    assert acted > COUNT * 0.8
+    assert seen.count("script") > COUNT * 0.2
+    assert any(fault.startswith("dialog") for fault in faults.seen)
+    assert any("evil.test" in url for url in faults.requests)
 
 
 @pytest.fixture(scope="module")

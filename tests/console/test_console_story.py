@@ -1,35 +1,46 @@
-"""The whole story in a real browser: from `bascule up` to a call that is carried out because somebody touched a key."""
+"""The whole story in a real browser: from `make up` to a command that is carried out because somebody touched a key."""
 
+import functools
+import os
 import re
+import shutil
+import signal
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import Console, Key, opened
-from living_grove import PASSPHRASE, policy_digest
+from living import short_dir
+from living_grove import PASSPHRASE
 from playwright.sync_api import expect
-from scenes import ASKING, Scene
 from terminal import Session, on_a_terminal
-from wires import LinkWire
+from wires import Caller
 
+from bascule.foundation.paths import default_state_dir
 from patience import PATIENCE
+from ports import free_port
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 TYPED = PASSPHRASE["passphrase"]
 
 
 class Terminal:
     """A command on a terminal of its own, while the browser goes on."""
 
-    def __init__(self, *arguments: str, typed: list[tuple[str, str]]) -> None:
+    def __init__(self, *arguments: str, typed: list[tuple[str, str]], environment: dict[str, str]) -> None:
         self._session: Session | None = None
         self._shown = ""
         self._more = threading.Condition()
-        self._thread = threading.Thread(target=self._run, args=(arguments, typed), daemon=True)
+        run = functools.partial(on_a_terminal, *arguments, typed=typed, reader=self._read, environment=environment)
+        self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
         self._thread.start()
 
-    def _run(self, arguments: tuple[str, ...], typed: list[tuple[str, str]]) -> None:
+    def _run(self, command: Callable[[], Session]) -> None:
         try:
-            self._session = on_a_terminal(*arguments, typed=typed, reader=self._read)
+            self._session = command()
         finally:
             with self._more:
                 self._more.notify_all()
@@ -53,37 +64,98 @@ class Terminal:
         return self._session
 
 
+class MadeUp:
+    """A daemon that `make up` started, with the settings of somebody who has none but the ports."""
+
+    def __init__(self, home: str) -> None:
+        self.port = free_port()
+        self.state = default_state_dir(home)
+        # Whoever runs the tests does not want to hear of their questions; nothing else of theirs is passed on.
+        outer = ("BASCULE_", "BRIDGE_", "MAKE", "MFLAGS", "XDG_")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
+        self.environment |= {"HOME": home, "BASCULE_ANNOUNCE": "off"}
+        self.process = subprocess.Popen(
+            ["make", "up", f"ARGS=--port {self.port} --console-port 0"],
+            cwd=CHECKOUT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # A group of its own, as under a terminal: Ctrl-C must not reach the test.
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        shown = ""
+        for line in self.process.stdout:
+            shown += line
+            if "Ctrl-C here stops it" in line:
+                break
+        found = re.search(r"^  console (http://localhost:\d+)", shown, re.MULTILINE)
+        assert found, shown
+        self.origin = found[1]
+
+    @property
+    def tcp(self) -> tuple[str, int]:
+        return ("127.0.0.1", self.port)
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        return Path(self.state, "local.token").read_text("ascii")
+
+    def types(self, *command: str, typed: list[tuple[str, str]]) -> str:
+        """The person runs a command on a terminal; what it showed."""
+        session = on_a_terminal(*command, typed=typed, environment=self.environment)
+        assert session.code == 0, session.shown
+        return session.shown
+
+    def ctrl_c(self) -> str:
+        os.killpg(self.process.pid, signal.SIGINT)
+        return self.process.communicate(timeout=PATIENCE)[0]
+
+
 @pytest.fixture
-def house(state):
-    """A daemon at its first start: no person, no key, no browser that it knows."""
-    with (scene := Scene(state.rpartition("/")[0])).daemon:
-        yield scene
+def home():
+    with short_dir() as folder:
+        yield folder
 
 
-def test_from_up_to_an_approval_by_touch(house, browser):
-    place = ("--state-dir", house.grove.state)
-    first = on_a_terminal("person", "set", *place, typed=[("passphrase", TYPED), ("again", TYPED)])
-    assert first.code == 0, first.shown
-    # The questions of the policy are the person's to accept, once.
-    with LinkWire(house.daemon.link_socket).hello() as link:
-        link.call("person.unlock", PASSPHRASE)
-        link.call("policy.accept", {"digest": policy_digest(ASKING)})
+@pytest.fixture
+def up(home):
+    made = MadeUp(home)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.ctrl_c()
 
-    with house.browser(browser) as (context, faults):
+
+@pytest.mark.skipif(
+    shutil.which("bwrap") is None and os.environ.get("CI") != "true", reason="bubblewrap is not installed"
+)
+def test_from_make_up_to_an_approval_by_touch(up, home, browser):
+    assert up.state == f"{home}/.local/state/bascule"
+    up.types("person", "set", typed=[("passphrase", TYPED), ("again", TYPED)])
+
+    with opened(browser) as (context, faults):
         # Signing in ends the session that was only paired, and its stream with it.
         faults.name("ERR_INCOMPLETE_CHUNKED_ENCODING.*/v1/events/all")
-        console = Console(context, house.origin)
+        console = Console(context, up.origin)
         Key(console.page)
         console.go()
         # Paired: both show the same digits, and Enter in the terminal says so.
         digits = console.digits()
-        paired = on_a_terminal("console", "--no-open", *place, typed=[("Same? [Enter, or n] ", "")])
-        assert f"{digits[:3]} {digits[3:]}" in paired.shown
+        shown = up.types("console", "--no-open", typed=[("Same? [Enter, or n] ", "")])
+        assert f"{digits[:3]} {digits[3:]}" in shown
         expect(console.page.locator("nav .grade")).to_have_text("paired")
         console.is_live()
 
         # A key: the passphrase in the terminal, its code in the page, two touches.
-        adding = Terminal("person", "passkey", "add", *place, typed=[("Passphrase: ", TYPED)])
+        adding = Terminal("person", "passkey", "add", typed=[("Passphrase: ", TYPED)], environment=up.environment)
         code = adding.wait_for(r"\n\s+([A-Z0-9]{4}-[A-Z0-9]{4})\s")
         console.go("person")
         console.page.get_by_label("Code").fill(code)
@@ -95,36 +167,63 @@ def test_from_up_to_an_approval_by_touch(house, browser):
         # Signed in with it.
         console.page.get_by_role("button", name="Sign in with a passkey").click()
         console.is_signed_in()
-
-        # An agent asks, and waits.
-        house.jerry = house.local().register("Jerry")
         console.go()
         expect(console.page.get_by_text("Nothing waits for you.")).to_be_visible()
-        with house.asking("oak") as call:
-            expect(console.page).to_have_title("(1) Approvals · Bascule")
-            console.choose("oak")
-            expect(console.page.locator(".question-head")).to_contain_text("agent:Jerry")
-            expect(console.page.locator(".question-body")).to_contain_text("path: oak")
-            assert house.grove.felled() == []
-            console.approve()
-            console.outcome("approved")
-            answer = call.answer()
-        assert (answer.status, answer.json) == (200, "felled")
+
+        # An agent asks, and waits.
+        build = Path(home, "shop", "build")
+        (build / "old").mkdir(parents=True)
+        jerry = Agent(up, str(build.parent))
+        run = jerry.runs("rm -rf build")
+        expect(console.page).to_have_title("(1) Approvals · Bascule")
+        console.choose("rm -rf build")
+        expect(console.page.locator(".question-head")).to_contain_text("agent:Jerry")
+        expect(console.page.locator(".question-body")).to_contain_text("rm -rf build")
+        assert build.exists()
+        console.approve()
+        console.outcome("approved")
+        assert jerry.ended(run)["status"] == "completed"
+        assert not build.exists()
         expect(console.page).to_have_title("Approvals · Bascule")
         # Enrolled, signed in, approved: each with a signature that whoever has the ledger can check.
-        assert house.verified()["signatures"] == 3
+        assert "3 signatures" in up.types("ledger", "verify", typed=[])
 
         # The next one is denied, in words: as the person's own they need a touch, and the agent reads them.
-        with house.asking("elm") as call:
-            console.choose("elm").press("Deny with words")
-            console.page.get_by_label("Why not?").fill("not this one, take the dead one")
-            console.press("Send these words")
-            console.outcome("not this one, take the dead one")
-            answer = call.answer()
-        assert answer.status == 403
-        assert "not this one, take the dead one" in answer.body.decode()
-    assert house.grove.felled() == ["oak"]
-    assert house.verified()["signatures"] == 4
+        build.mkdir()
+        run = jerry.runs("rm -rf build/ --verbose")
+        console.choose("--verbose").press("Deny with words")
+        console.page.get_by_label("Why not?").fill("not this one, it is new")
+        console.press("Send these words")
+        console.outcome("not this one, it is new")
+        assert "not this one, it is new" in str(jerry.ended(run))
+        assert build.exists()
+        # The daemon goes while the page is open.
+        faults.name(r"/v1/")
+        up.ctrl_c()
+    # What is on disk tells the same without the daemon.
+    assert "4 signatures" in up.types("ledger", "verify", typed=[])
+
+
+class Agent:
+    """Jerry, with one folder to work in."""
+
+    def __init__(self, daemon: Any, folder: str) -> None:
+        self._caller = Caller(daemon).register("Jerry")
+        opened = self._caller.post("/v1/spaces", {"path": folder})
+        assert opened.status == 200, opened
+        self._space = opened.json["spaceId"]
+
+    def runs(self, command: str) -> str:
+        operations = [{"type": "shell", "command": command}]
+        started = self._caller.post(
+            f"/v1/spaces/{self._space}/runs", {"protocolVersion": "1.0", "operations": operations}
+        )
+        assert started.status == 200, started
+        run: str = started.json["runId"]
+        return run
+
+    def ended(self, run: str) -> Any:
+        return self._caller.get(f"/v1/runs/{run}/wait?waitMs=25000").json
 
 
 def test_denied_at_once_the_agent_is_refused(scene, person):
@@ -208,11 +307,3 @@ def test_the_passphrase_answers_where_there_is_no_key(scene, browser):
         dialog.get_by_role("button", name="Approve", exact=True).click()
         console.outcome("approved")
     assert scene.state(approval) == "approved"
-
-
-def test_up_in_its_own_process_has_the_console_where_it_says(start_daemon, browser, tmp_path):
-    """`bascule up` itself, not a daemon of the tests' own making."""
-    daemon = start_daemon(tmp_path, "--console-port", "0")
-    origin = daemon._doors()["console"]
-    with opened(browser) as (context, _):
-        Console(context, origin.rstrip("/")).go().digits()

@@ -21,14 +21,18 @@ def on_a_terminal(
     seconds: float = PATIENCE,
     until: Callable[[], bool] | None = None,
     reader: Callable[[str], None] | None = None,
+    environment: dict[str, str] | None = None,
 ) -> Session:
     """Run `bascule ...` on a pty; after each prompt, type its line. What does not end by itself gets Ctrl-C `until`.
 
-    `reader` is called with all that was shown so far, whenever there is more."""
+    `reader` is called with all that was shown so far, whenever there is more. `environment` replaces this process's."""
     child, master = os.forkpty()
     if not child:
-        os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"
-        os.execv(BASCULE[0], [*BASCULE, *arguments])
+        os.execve(
+            BASCULE[0],
+            [*BASCULE, *arguments],
+            environment or {**os.environ, "BASCULE_CONFIG_DIR": "/nonexistent"},
+        )
     shown = b""
     seen = 0
     waiting = list(typed)

@@ -25,7 +25,7 @@ from strangers import (
 from bascule.client import SyncClient
 from bascule.foundation import paths
 from bascule.foundation.errors import Forbidden
-from bascule.local_client import choice, exits, http, peers
+from bascule.local_client import choice, exits, http, peers, sock_diag
 from bascule.local_client.link import LinkSocket
 from bascule.programs.mcp_stdio.remote_mcp import RemoteMcp
 from patience import PATIENCE
@@ -61,6 +61,17 @@ def over_link(state: str) -> None:
 
 def at_mcp(state: str) -> None:
     RemoteMcp(choice.find_door(state), SECRET, print).open()
+
+
+@pytest.fixture(params=["netlink", "tables"])
+def shown_by(request, monkeypatch):
+    """Both ways in which the kernel shows whose a connection is; each without the other."""
+    if request.param == "netlink":
+        monkeypatch.setattr(peers, "_end_in_tables", lambda *_: None)
+    else:
+        # No protocol of netlink has this number.
+        monkeypatch.setattr(sock_diag, "_NETLINK_SOCK_DIAG", 31)
+    return request.param
 
 
 UNIX = {"http.sock": over_http, "link.sock": over_link}
@@ -100,6 +111,7 @@ def test_the_python_client_asks_the_same_question(loose):
     ("url", "listens"),
     [("127.0.0.1", "127.0.0.1"), ("localhost", "0.0.0.0"), ("127.0.0.1", "::"), ("[::1]", "::1"), ("[::1]", "::")],
 )
+@pytest.mark.usefixtures("shown_by")
 def test_a_port_of_another_user_is_told_nothing(loose, monkeypatch, who, url, listens):
     port = free_port()
     monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://{url}:{port}")
@@ -258,6 +270,52 @@ def test_another_users_listener_on_another_address_is_none_of_our_business():
         ours.accept()[0],
     ):
         peers.check_peer(sock, "here", 30)
+
+
+@pytest.mark.usefixtures("shown_by")
+@pytest.mark.parametrize(
+    ("listens", "dials"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1"), ("::", "::1")]
+)
+def test_both_ends_of_a_connection_are_found_from_its_acceptance_to_its_end(listens, dials):
+    family = socket.AF_INET6 if ":" in listens else socket.AF_INET
+    server = socket.create_server((listens, 0), family=family, dualstack_ipv6=listens == "::")
+    with server, socket.create_connection((dials, server.getsockname()[1])) as caller:
+        here, there = caller.getsockname()[:2], caller.getpeername()[:2]
+        assert peers.end_of(there, here) == (os.getuid(), os.fstat(caller.fileno()).st_ino)
+        # Nobody has it yet; and who listens there is not who accepts.
+        assert peers.end_of(here, there) is None
+        with server.accept()[0] as accepted:
+            assert peers.end_of(here, there) == (os.getuid(), os.fstat(accepted.fileno()).st_ino)
+            # Neither another connection to the same port nor another port of the same host.
+            assert peers.end_of((here[0], here[1] ^ 1), there) is None
+            assert peers.end_of(here, (there[0], 1)) is None
+        assert peers.end_of(here, there) is None
+
+
+def test_the_kernel_is_asked_for_one_connection_and_reads_no_table(monkeypatch):
+    """The tables have every connection of the machine, and take as long."""
+    monkeypatch.setattr(peers, "_read", lambda _: pytest.fail("a table was read"))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as caller:
+        assert peers.far_end(caller) is None
+        with server.accept()[0]:
+            peers.check_peer(caller, "here", PATIENCE)
+
+
+@pytest.mark.parametrize("cut", [0, 16, 40, 87])
+def test_half_an_answer_of_netlink_names_nobody(cut):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as caller:
+        ends = caller.getsockname(), caller.getpeername()
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, sock_diag._NETLINK_SOCK_DIAG) as link:
+            link.connect((0, 0))
+            link.send(sock_diag._question(*ends))
+            whole = link.recv(4_096)
+        ports = ends[0][1], ends[1][1]
+        assert sock_diag._end(whole, *ports) == (os.getuid(), os.fstat(caller.fileno()).st_ino)
+        assert sock_diag._end(whole[:cut], *ports) is None
+        # Of an error, another state, another question, other ports.
+        for at in (4, 8, 17, 20, 22):
+            changed = bytes([*whole[:at], whole[at] ^ 1, *whole[at + 1 :]])
+            assert sock_diag._end(changed, *ports) is None
 
 
 def test_where_the_kernel_shows_no_owners_a_message_is_sent_and_no_token(state, monkeypatch):

@@ -94,7 +94,7 @@ class Machine:
     def crash(self) -> None:
         """kill -9, and up again."""
         self.machines.bus.posts.pop(self.name, None)
-        self.house.restart(clean=False)
+        self.house.restart(clean=False, down_seconds=0.01)
         self.open()
 
     def snapshot(self) -> MemoryStore:
@@ -105,7 +105,7 @@ class Machine:
         self.machines.bus.posts.pop(self.name, None)
         self.house._store_of_life.die()
         self.house.store = copy.deepcopy(snapshot)
-        self.house.restart(clean=False)
+        self.house.restart(clean=False, down_seconds=0.01)
         self.open()
 
 

@@ -5,11 +5,10 @@ import itertools
 import pytest
 
 from bascule.foundation.errors import Conflict
-from bascule.kernel.journal import Transaction
+from bascule.kernel.journal import Table, Transaction
 from bascule.mesh.cards import Keys
 from bascule.mesh.membership import TRANSITIONS, Event, OwnPlace, follow, keys_of, seeds_of
 from bascule.mesh.records import Membership, Standing
-from bascule.stores.memory import MemoryStore
 
 S, E = Standing, Event
 # What may happen, written once more by hand; every other cell is forbidden.
@@ -54,7 +53,7 @@ def test_the_table_has_a_line_for_every_standing_and_no_way_out_is_missing():
 
 @pytest.mark.parametrize(("standing", "event"), CELLS)
 def test_a_change_is_stored_and_undone_as_the_table_says(standing, event):
-    place = OwnPlace(MemoryStore())
+    place = OwnPlace(Table("mesh_membership", Membership))
     if standing is not None:
         place.table.rows["self"] = _row(standing)
     with Transaction() as tx:
@@ -70,7 +69,7 @@ def test_a_change_is_stored_and_undone_as_the_table_says(standing, event):
 
 
 def test_only_a_member_takes_part():
-    place = OwnPlace(MemoryStore())
+    place = OwnPlace(Table("mesh_membership", Membership))
     for standing in [None, *S]:
         place.table.rows.clear()
         if standing is not None:
@@ -82,7 +81,7 @@ def test_only_a_member_takes_part():
 
 
 def test_a_change_without_a_row_keeps_the_old_one():
-    place = OwnPlace(MemoryStore())
+    place = OwnPlace(Table("mesh_membership", Membership))
     place.table.rows["self"] = _row()
     with Transaction() as tx:
         place.change(tx, E.CLONED)

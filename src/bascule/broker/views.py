@@ -52,7 +52,8 @@ def _all_replies(state: BrokerState, ticket: Ticket) -> list[ReplyItem]:
 
 def reply_view(state: BrokerState, ticket: Ticket) -> ReplyView:
     """(5.3): what a wait is answered with once the ticket is settled."""
-    if ticket.status is not TicketStatus.RESPONDED:
+    if ticket.status is not TicketStatus.RESPONDED or not ticket.replies:
+        # A copy may know that home has the reply and have lost its own, to a backup that was restored.
         return ReplyView(ticket_id=ticket.ticket_id, status=ticket.status)
     first = state.message(ticket.ticket_id, 1)
     assert ticket.replied_at is not None

@@ -107,7 +107,7 @@ def run_verify(args: argparse.Namespace) -> int:
     elif result["ok"]:
         show(
             f"ok: {result['records']} records ({result['first']} to {result['last']}), {result['anchors']} anchors, "
-            f"head {result['head'][:16]}, {result['seconds']} s"
+            f"{result.get('signatures', 0)} signatures, head {result['head'][:16]}, {result['seconds']} s"
         )
     else:
         for fault in result["faults"]:

@@ -103,7 +103,7 @@ class Deferred(Generic[T]):
         return out
 
     def mapped(self, change: Callable[[T], U]) -> "Deferred[U]":
-        """A `Deferred` of the changed result. Cancelling it cancels this one."""
+        """A `Deferred` of the changed result; what `change` raises is its exception. Cancelling it cancels this one."""
         out: Deferred[U] = Deferred()
 
         def copy(_: "Deferred[T]") -> None:
@@ -114,7 +114,12 @@ class Deferred(Generic[T]):
             elif self._error is not None:
                 out.set_exception(self._error)
             else:
-                out.set_result(change(cast("T", self._result)))
+                try:
+                    changed = change(cast("T", self._result))
+                except Exception as error:  # noqa: BLE001 - whoever waits for the answer handles it
+                    out.set_exception(error)
+                else:
+                    out.set_result(changed)
 
         self.add_done_callback(copy)
         out.add_done_callback(lambda _: self.cancel())

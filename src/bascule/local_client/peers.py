@@ -14,6 +14,7 @@ import sys
 import time
 
 from bascule.local_client.exits import ConnectionLost, Stranger
+from bascule.local_client.sock_diag import find_end
 
 # Linux: pid, uid and gid, four bytes each. macOS, LOCAL_PEERCRED at level 0: a version, then the uid.
 _UCRED_BYTES = 12
@@ -70,6 +71,14 @@ def far_end(sock: socket.socket) -> tuple[int, int] | None:
 
 def end_of(here: tuple[str, int], there: tuple[str, int]) -> tuple[int, int] | None:
     """The same by the addresses of both ends, ours first: of one that we accepted, it is the socket that connected."""
+    end = find_end(there[:2], here[:2])
+    if end is None:
+        return _end_in_tables(here, there)
+    return (end.uid, end.inode) if end.inode else None
+
+
+def _end_in_tables(here: tuple[str, int], there: tuple[str, int]) -> tuple[int, int] | None:
+    """Where netlink does not say it: the module is not loaded, or a sandbox forbids it."""
     found = []
     # Reading a table costs the kernel milliseconds, so each is read once.
     for table, prefix in ((_TABLE6, b""),) if ":" in here[0] else ((_TABLE4, b""), (_TABLE6, _MAPPED)):

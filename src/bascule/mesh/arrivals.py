@@ -78,10 +78,12 @@ class Arrivals:
         log: Log,
         publish: Callable[[Fact], None],
         on_hello: Callable[[Node, Hello], None],
+        on_lost_life: Callable[[Node], None],
         on_stranger: Callable[[Node], None],
         max_offers: int = MAX_OFFERS_PER_SECOND,
     ) -> None:
-        """`on_stranger`: a node of another person offers something, and nobody was asked about it yet."""
+        """`on_lost_life`: a letter of a life that its node has forgotten, because it was restored from a backup.
+        `on_stranger`: a node of another person offers something, and nobody was asked about it yet."""
         self._state = state
         self._clock = clock
         self._mail = mail
@@ -95,6 +97,7 @@ class Arrivals:
         self._log = log
         self._publish = publish
         self._on_hello = on_hello
+        self._on_lost_life = on_lost_life
         self._on_stranger = on_stranger
         self._max_offers = max_offers
         # By node: the second, and the offers in it.
@@ -117,7 +120,18 @@ class Arrivals:
         self._hold_anchor(src, body.anchor)
         for item in body.items:
             self._item(node, item, envelope)
+        peer = self._state.peer(src)
+        if body.started < peer.started and body.anchor.seq > peer.began:
+            # Its letters still come after it was rolled back: it is told what it said, once that is on our disk.
+            self._after_commits(partial(self._on_lost_life, node))
         return node
+
+    def _after_commits(self, act: Callable[[], None]) -> None:
+        durable = self._journal.durable()
+        if durable is None:
+            act()
+        else:
+            durable.add_done_callback(lambda _: act())
 
     def _item(self, node: Node, item: AnyItem, envelope: rows.Envelope) -> None:
         name = node.card.node
@@ -205,7 +219,7 @@ class Arrivals:
         if isinstance(item, Cancel):
             params: Any = rows.CancelParams(item=item, envelope=envelope)
             method = rows.CANCEL.name
-        elif known is None:
+        elif known is None and item.status == "timeout":
             # Before its offer, which is on its way; this comes again.
             return
         else:
@@ -267,6 +281,8 @@ class Arrivals:
                 self._offer_taken(tx, taken, item, anchor)
                 continue
             self._outbox.remove(tx, taken.id)
+            if item.kind in ("cancel", "over"):
+                self._home.arrived(tx, item, anchor.seq)
             if item.kind in ("acked", "reply"):
                 changed |= self._copies.confirmed(tx, item, taken, anchor.seq)
                 if item.kind == "reply" and taken.refused is not None:

@@ -127,6 +127,9 @@ class Connection:
         if row is None or row.standing is not Standing.MEMBER:
             return
         self._of = row
+        if self.post is not None:
+            # Before anybody is cut off: who is revoked reads it, and says so to its person.
+            self._show_cards(row, self.post)
         if row.hub_listen is not None:
             if self.hub is None:
                 hub = self._machine.make_hub(row)

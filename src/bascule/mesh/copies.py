@@ -82,7 +82,7 @@ class Copies:
                 conversation_id=item.conversation,
             ),
         )
-        self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by, rank=item.rank))
+        self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by))
         tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
 
     def refuse(self, tx: Transaction, node: str, item: Offer, why: str, text: str) -> None:
@@ -112,10 +112,13 @@ class Copies:
         id_ = self.id_of(node, item.ticket)
         tx.subject = id_
         tx.details = _origin(item, params.envelope)
-        known = self._state.copies.rows[id_]
-        if known.replies == known.confirmed:
+        known = self._state.copies.rows.get(id_)
+        if known is None:
+            # It is over at home, and was lost here: it must not be delivered again.
+            known = Copy(node=node, home=item.ticket, use_by=item.use_by)
+        elif known.replies == known.confirmed:
             # A reply that is on its way will be late at home, and home will say so.
-            self._mail.mirror(tx, id_, "timeout", late=False, reason=None)
+            self._mail.mirror(tx, id_, item.status, late=item.late, reason=None)
         self._keep(tx, id_, _replace(known, rank=item.rank))
         tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
 

@@ -33,6 +33,7 @@ class Courier:
         journal: Journal,
         clock: Clock,
         timers: Timers,
+        started: int,
     ) -> None:
         self._items = table
         self._outbox = outbox
@@ -42,6 +43,7 @@ class Courier:
         self._journal = journal
         self._clock = clock
         self._timers = timers
+        self._started = started
         # By node: what is to be sent in the next turn, directly or into the mailbox.
         self._due: dict[str, dict[str, bool]] = {}
         self._flushing: set[str] = set()
@@ -57,7 +59,17 @@ class Courier:
         if len(self._receipts[node]) >= MAX_ITEMS:
             self._flush_soon(node)
         elif node not in self._receipts_due:
-            self._receipts_due[node] = self._timers.after_ms(RECEIPTS_MS, lambda _now: self._flush_soon(node))
+            self._receipts_due[node] = self._timers.after_ms(RECEIPTS_MS, partial(self._receipts_are_due, node))
+
+    def _receipts_are_due(self, node: str, _now: float) -> None:
+        self._receipts_due.pop(node, None)
+        self._flush_soon(node)
+
+    def _pop_receipts(self, name: str) -> list[Taken]:
+        deadline = self._receipts_due.pop(name, None)
+        if deadline is not None:
+            self._timers.call_off(deadline)
+        return self._receipts.pop(name, [])
 
     def say(self, node: Node, item: Item, *, mail: bool = True) -> None:
         """What is not confirmed: directly if the node is there, and into its mailbox if it may be away."""
@@ -86,7 +98,7 @@ class Courier:
         node = self._nodes.get(name)
         if node is None or not self.allowed() or not self.post.state.open:
             # What waits stays in the outbox; receipts are asked for again by those who want them.
-            self._receipts.pop(name, None)
+            self._pop_receipts(name)
             return
         reachable = self._nodes.is_reachable(node)
         rows = self._items.rows
@@ -121,10 +133,7 @@ class Courier:
         items: list[bytes] = []
         ids: list[str] = []
         size = 0
-        if receipts and (taken := self._receipts.pop(name, None)):
-            deadline = self._receipts_due.pop(name, None)
-            if deadline is not None:
-                self._timers.call_off(deadline)
+        if receipts and (taken := self._pop_receipts(name)):
             for at in range(0, len(taken), MAX_ITEMS):
                 items.append(codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS])))
                 size += len(items[-1])
@@ -141,7 +150,7 @@ class Courier:
 
     def _letter(self, node: Node, items: list[bytes]) -> bytes:
         anchor = codec.encode(self.anchor())
-        body = b'{"v":%d,"anchor":%b,"items":[%b]}' % (VERSION, anchor, b",".join(items))
+        body = b'{"v":%d,"started":%d,"anchor":%b,"items":[%b]}' % (VERSION, self._started, anchor, b",".join(items))
         return node.pair.seal(body)
 
     def anchor(self) -> Anchor:

@@ -45,6 +45,7 @@ from bascule.mesh.protocol import (
     Listing,
 )
 from bascule.mesh.records import Cursor
+from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
 
 _replace = msgspec.structs.replace
@@ -52,8 +53,6 @@ _replace = msgspec.structs.replace
 LISTING_MS = 500
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
-# A clock that is further off than this would take or drop mail by a wrong time.
-MAX_SKEW_MS = 3_600_000
 
 
 class Engine:
@@ -76,6 +75,8 @@ class Engine:
         max_bytes: int,
     ) -> None:
         self.identity = identity
+        self.life = new_id("lif")
+        self._started = clock.wall_ms()
         self.post: Post = CLOSED
         self._state = state
         self._mail = mail
@@ -94,6 +95,7 @@ class Engine:
             journal=journal,
             clock=clock,
             timers=timers,
+            started=self._started,
         )
         parts: dict[str, Any] = {
             "state": state,
@@ -114,15 +116,17 @@ class Engine:
             log=log,
             publish=events.publish,
             on_hello=self._hello,
+            on_lost_life=self._say_again,
             on_stranger=self._meet,
         )
-        self.life = new_id("lif")
         seq, head = journal.durable_head
         self.began = Anchor(seq, head.hex() if seq else "")
         # Why nothing is sent or taken any more; None while all is well.
         self.halted: str | None = None
         # Called with the reason when this node must stop: its disk was copied.
         self.on_halt: Callable[[str], None] = lambda _why: None
+        # Called with a node that is reachable again.
+        self.on_seen: Callable[[str], None] = lambda _node: None
         self._mailbox = ""
         self._read = 0
         self._cursor_due = False
@@ -195,7 +199,7 @@ class Engine:
 
     def _takes_letters(self) -> bool:
         skew = self.post.state.skew_ms
-        return self.halted is None and not self._closed and (skew is None or abs(skew) <= MAX_SKEW_MS)
+        return self.halted is None and not self._closed and (skew is None or abs(skew) < SKEW_STOP_MS)
 
     def _store_cursor(self, _now: float) -> None:
         """Behind the commits of what was read: never ahead of them, for commits are durable in their order."""
@@ -226,11 +230,21 @@ class Engine:
             return
         held = self._state.peer(name)
         yours = Anchor(held.seq, held.head) if held.seq else None
-        self.courier.say(node, Hello(life=self.life, began=self.began, version=__version__, yours=yours, answer=answer))
+        self.courier.say(
+            node,
+            Hello(
+                life=self.life,
+                began=self.began,
+                started=self._started,
+                version=__version__,
+                yours=yours,
+                answer=answer,
+            ),
+        )
 
     def _hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
-        self._rolled_back(name, hello.began)
+        self._rolled_back(node, hello)
         for callback in self.on_hello:
             callback(name, hello)
         if hello.answer:
@@ -239,16 +253,30 @@ class Engine:
 
     def _alive(self, node: Node) -> None:
         if node.sign is not None:
-            self._rolled_back(node.card.node, node.sign.began)
+            self._rolled_back(node, node.sign)
         self.outbox.again(node.card.node)
         self._publish("node_online", id_=node.card.node)
+        self.on_seen(node.card.node)
 
-    def _rolled_back(self, name: str, began: Anchor) -> None:
+    def _rolled_back(self, node: Node, said: Hello | LifeSign) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
+        name, peer = node.card.node, self._state.peer(node.card.node)
+        if said.started < peer.started:
+            # The word of an earlier life, which had less of course.
+            return
+        if said.started > peer.started:
+            tx = Transaction()
+            tx.put(self._state.peers, name, _replace(peer, started=said.started, began=said.began.seq))
+            self._journal.commit_quietly(tx)
+        self._say_again(node)
+
+    def _say_again(self, node: Node) -> None:
+        name = node.card.node
+        began = self._state.peer(name).began
         tx = Transaction()
-        count = self.home.again(tx, name, began.seq) + self.copies.again(tx, name, began.seq)
+        count = self.home.again(tx, name, began) + self.copies.again(tx, name, began)
         if tx.puts:
-            tx.subject, tx.details = name, {"again": count, "began": began.seq}
+            tx.subject, tx.details = name, {"again": count, "began": began}
             self._journal.commit(tx, DAEMON, "mesh.restored")
             self._log("mesh_node_restored", level="warning", node=name, again=count)
 
@@ -265,7 +293,7 @@ class Engine:
             self._seen_ourselves = False
         groups = {group for agent in self._mail.agents() for group in agent.groups}
         free = {group: 1 for group in groups if self._mail.has_free_member(group)}
-        sign = LifeSign(life=self.life, began=self.began, version=__version__, free=free)
+        sign = LifeSign(life=self.life, began=self.began, started=self._started, version=__version__, free=free)
         value = sign_directory(self.identity.keys.sign, self.identity.node, sign)
         self.post.put(Board.LIVE, self.identity.node, value)
 
@@ -338,7 +366,7 @@ class Engine:
         self.home.send(tx, message)
 
     def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
-        self.home.ended(tx, ticket_id, status, reason)
+        self.home.ended(tx, ticket_id)
 
     def dropped(self, tx: Transaction, ticket_id: str) -> None:
         # Of a copy nothing: it stays until `use_by`, so that its offer is not taken a second time.
@@ -379,7 +407,7 @@ class Engine:
             self.outbox.again(name)
 
     def revoked(self, card: Card) -> None:
-        """It is not a node any more: what was open with it ends, visibly."""
+        """It is not a node any more: what was open with it ends, visibly. Asked again at every start."""
         tx = Transaction()
         for item_id, item in list(self._state.out.rows.items()):
             if item.node == card.node:
@@ -387,8 +415,9 @@ class Engine:
         for ticket_id, ticket in list(self._state.home.rows.items()):
             if ticket.nodes[-1:] == (card.node,):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
-        tx.subject = card.node
-        self._journal.commit(tx, DAEMON, "mesh.revoked")
+        if tx.puts:
+            tx.subject = card.node
+            self._journal.commit(tx, DAEMON, "mesh.revoked")
         self._publish("node_revoked", id_=card.node)
 
     def _publish(self, event: str, *, id_: str | None = None, text: str | None = None) -> None:

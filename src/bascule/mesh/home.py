@@ -67,7 +67,6 @@ class Home:
             left_ms=message.timeout_ms,
             use_by=ticket.use_by,
             conversation=message.conversation_id,
-            rank=ticket.rank,
             any=ticket.any,
         )
         data = codec.encode(item)
@@ -82,21 +81,14 @@ class Home:
         nodes = (*(each for each in ticket.nodes if each != node), node)
         tx.put(self._state.home, message.ticket_id, _replace(ticket, nodes=nodes, offered=item.id))
 
-    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+    def ended(self, tx: Transaction, ticket_id: str) -> None:
         ticket = self._state.home.rows.get(ticket_id)
         if ticket is None:
             return
         ticket = _replace(ticket, rank=ticket.rank + 1)
         tx.put(self._state.home, ticket_id, ticket)
         for node in ticket.nodes:
-            item: Confirmed
-            if status == "cancelled":
-                item = Cancel(
-                    id=self._new_id(), ticket=ticket_id, rank=ticket.rank, reason=reason, use_by=ticket.use_by
-                )
-            else:
-                item = Over(id=self._new_id(), ticket=ticket_id, rank=ticket.rank, use_by=ticket.use_by)
-            self._put_out(tx, node, item, codec.encode(item), ticket.use_by)
+            self._say_end(tx, ticket_id, ticket, node)
 
     def dropped(self, tx: Transaction, ticket_id: str) -> None:
         if ticket_id in self._state.home.rows:
@@ -121,7 +113,7 @@ class Home:
         self._record(tx, item, params.envelope)
         before = self._mail.known(item.ticket)
         self._mail.acknowledge(tx, item.ticket)
-        self._after_change(tx, _node(call), item, before.status if before is not None else None)
+        self._after_change(tx, _node(call), params, before.status if before is not None else None)
 
     def reply(self, call: Call, params: ReplyParams, tx: Transaction) -> None:
         item = params.item
@@ -130,7 +122,7 @@ class Home:
         reply = IncomingReply(call.principal, item.number, bytes(item.payload), item.metadata)
         self._mail.answer(tx, item.ticket, reply)
         self._record(tx, item, params.envelope)
-        self._after_change(tx, _node(call), item, before.status if before is not None else None)
+        self._after_change(tx, _node(call), params, before.status if before is not None else None)
 
     def refused(self, call: Call, params: RefusedParams, tx: Transaction) -> None:
         tx.subject = params.ticket
@@ -153,7 +145,7 @@ class Home:
         )
 
     def arrived(self, tx: Transaction, item: OutItem, seq: int) -> None:
-        """A node has our offer on its disk."""
+        """A node has our offer, or how the ticket ended, on its disk."""
         ticket = self._state.home.rows.get(item.ticket)
         if ticket is not None:
             arrived = {**ticket.arrived, item.node: Arrival(self._clock.wall_ms(), seq)}
@@ -185,8 +177,30 @@ class Home:
             message = self._mail.outgoing(ticket_id)
             if message is not None:
                 self._offer(tx, message, ticket, node)
-                count += 1
+            self._say_end(tx, ticket_id, ticket, node)
+            count += 1
         return count
+
+    def _say_end(self, tx: Transaction, ticket_id: str, ticket: HomeTicket, node: str) -> None:
+        """How it is, to a node that does not know it or has forgotten it."""
+        known = self._mail.known(ticket_id)
+        if known is None or known.status in ("pending", "delivered"):
+            return
+        item: Confirmed
+        if known.status == "cancelled":
+            item = Cancel(
+                id=self._new_id(), ticket=ticket_id, rank=ticket.rank, reason=known.reason, use_by=ticket.use_by
+            )
+        else:
+            item = Over(
+                id=self._new_id(),
+                ticket=ticket_id,
+                rank=ticket.rank,
+                use_by=ticket.use_by,
+                status=known.status,
+                late=known.late,
+            )
+        self._put_out(tx, node, item, codec.encode(item), ticket.use_by)
 
     def late_items(self) -> list[tuple[str, OutItem]]:
         """Of a group of any node: offers that nobody confirmed for a while."""
@@ -202,10 +216,14 @@ class Home:
 
     # -- inside --
 
-    def _after_change(self, tx: Transaction, node: str, item: Acked | Reply, before: str | None) -> None:
+    def _after_change(self, tx: Transaction, node: str, params: AckedParams | ReplyParams, before: str | None) -> None:
+        item = params.item
         ticket, known = self._state.home.rows.get(item.ticket), self._mail.known(item.ticket)
-        if ticket is not None and known is not None and known.status != before:
-            tx.put(self._state.home, item.ticket, _replace(ticket, rank=ticket.rank + 1))
+        if ticket is not None and known is not None:
+            # If it is rolled back to before this, it has forgotten what it just said.
+            arrived = {**ticket.arrived, node: Arrival(self._clock.wall_ms(), params.envelope.anchor.seq)}
+            rank = ticket.rank + (known.status != before)
+            tx.put(self._state.home, item.ticket, _replace(ticket, rank=rank, arrived=arrived))
         tx.after.append(lambda: self._courier.confirm(node, self.taken(item)))
 
     def _record(self, tx: Transaction, item: Acked | Reply, envelope: Envelope) -> None:

@@ -14,7 +14,6 @@ from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, Ov
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import DAEMON
 from bascule.kernel.journal import Journal, Transaction
-from bascule.kernel.journal_ports import Log
 from bascule.mesh.admissions import FETCH_SECONDS, REQUEST_SECONDS, party_of
 from bascule.mesh.cards import BadCard, Keys, bytes_of, read_card, text_of
 from bascule.mesh.join_code import JoinCode, bus_key, proof_key, public_text
@@ -62,7 +61,6 @@ class Joining:
         roster: Roster,
         journal: Journal,
         clock: Clock,
-        log: Log,
         tasks: Tasks,
     ) -> None:
         self._machine = machine
@@ -70,7 +68,6 @@ class Joining:
         self._roster = roster
         self._journal = journal
         self._clock = clock
-        self._log = log
         self._tasks = tasks
         self._knocking = False
         # How the last attempt of this life ended, and what the last knock met.

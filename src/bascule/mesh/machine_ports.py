@@ -5,7 +5,8 @@ from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bascule.mesh.ports import Board, Fault, Hub, Post, Reader
+from bascule.mesh.cards import Card
+from bascule.mesh.ports import Fault, Hub, Post, Reader
 from bascule.mesh.records import Membership
 
 # Gets the name that is wished for and a knock, and returns the answer.
@@ -39,8 +40,10 @@ class MemberPost(Post, Protocol):
 class MemberHub(Hub, Protocol):
     # Of its certificate.
     certificate_pem: str
-    # "host:port" where this daemon reaches it.
-    own_address: str
+
+    @property
+    def own_address(self) -> str:
+        """ "host:port" where this daemon reaches it."""
 
 
 class Machine(Protocol):
@@ -86,7 +89,17 @@ class PeerFacts(NamedTuple):
 
 
 class Traffic(Protocol):
-    """What goes over the post once this node is a member: letters, signs of life, listings."""
+    """What goes between nodes once this one is a member: letters, signs of life, listings."""
+
+    def member(self, own: Membership) -> object:
+        """From now on messages to other nodes are taken, though there may be no post yet."""
+
+    def not_member(self) -> None: ...
+
+    def card_changed(self, node: str) -> None: ...
+
+    def revoked(self, card: Card) -> None:
+        """What is open with this node ends; asked again it changes nothing."""
 
     def begin(self, post: Post, own: Membership) -> Reader:
         """The post is about to be opened."""
@@ -95,26 +108,3 @@ class Traffic(Protocol):
         """The post is closed."""
 
     def facts(self, node: str) -> PeerFacts: ...
-
-
-class NoTraffic:
-    """Of a member that sends and reads nothing."""
-
-    def begin(self, post: Post, own: Membership) -> Reader:
-        return self
-
-    def end(self) -> None: ...
-
-    def facts(self, node: str) -> PeerFacts:
-        return PeerFacts()
-
-    def opened(self, mailbox: str) -> int:
-        return 0
-
-    def closed(self) -> None: ...
-
-    def live(self, src: str, data: bytes) -> None: ...
-
-    def mailed(self, src: str, data: bytes, number: int) -> None: ...
-
-    def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None: ...

@@ -14,11 +14,9 @@ import msgspec
 
 from bascule.foundation.errors import Conflict
 from bascule.kernel.journal import Table, Transaction
-from bascule.kernel.journal_ports import JournalStore
 from bascule.mesh.cards import Keys, bytes_of, text_of
 from bascule.mesh.records import Membership, Standing
 
-TABLE: Final = "mesh"
 _SELF: Final = "self"
 
 
@@ -94,9 +92,8 @@ def follow(standing: Standing | None, event: Event) -> Standing | None:
 class OwnPlace:
     """The row `self`. Every change is a step of `TRANSITIONS` in the transaction of what it belongs to."""
 
-    def __init__(self, store: JournalStore) -> None:
-        self.table: Table[Membership] = Table(TABLE, Membership)
-        self.table.rows.update(store.load(TABLE, Membership))
+    def __init__(self, table: Table[Membership]) -> None:
+        self.table = table
         # Called when a change is durable.
         self.on_change: Callable[[], None] = lambda: None
 

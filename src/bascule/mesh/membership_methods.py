@@ -99,6 +99,14 @@ class MembershipMethods:
 
     # -- its life --
 
+    def recover(self) -> None:
+        """Before any door is open: what is sent to another node is taken from the first call on."""
+        self.roster.load()
+        self._show_traffic()
+        for card in list(self.roster.all()):
+            if self.roster.is_revoked(card):
+                self.connection.traffic.revoked(card)
+
     def open(self) -> None:
         self.connection.start()
         self.joining.start()
@@ -122,11 +130,24 @@ class MembershipMethods:
 
     def _moved(self) -> None:
         """Our own place has changed, and that is on disk."""
-        self._events.publish(Fact(kind=Kind.DAEMON, event="mesh", status=self._views.standing()))
+        self._events.publish(Fact(kind=Kind.NODE, event="moved", status=self._views.standing()))
+        self._show_traffic()
         self.connection.notice()
         self.joining.start()
 
-    def _card_changed(self, _key: str) -> None:
+    def _show_traffic(self) -> None:
+        if (own := self.place.member) is not None:
+            self.connection.traffic.member(own)
+        else:
+            self.connection.traffic.not_member()
+
+    def _card_changed(self, key: str) -> None:
+        traffic = self.connection.traffic
+        if key != REVOKED_KEY:
+            traffic.card_changed(key)
+        for card in list(self.roster.all()) if key == REVOKED_KEY else ():
+            if self.roster.is_revoked(card):
+                traffic.revoked(card)
         self.connection.notice()
 
     # -- looking --
@@ -315,7 +336,7 @@ class MembershipMethods:
             answer = self.admissions.take(tx, own, opened)
         if tx.puts:
             node = opened.knock.joiner.node
-            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.DAEMON, event="mesh.asked", text=node)))
+            tx.after.append(lambda: self._events.publish(Fact(kind=Kind.NODE, event="asked", id=node)))
             # A joiner that hears of the question finds it still there after a crash.
             await self._journal.commit(tx, DAEMON, "mesh.asked")
         return write_answer(answer)
@@ -386,12 +407,13 @@ class MembershipMethods:
         tx.after.append(self.connection.notice)
         self._journal.commit(tx, DAEMON, "mesh.fetched")
 
-    def twin_seen(self) -> None:
+    def twin_seen(self, why: str) -> None:
         """Another daemon lives with our keys."""
         if self.place.member is None:
             return
         with Transaction() as tx:
             tx.subject = self.place.member.node
+            tx.details = {"reason": why}
             self.place.change(tx, Event.CLONED)
         self._journal.commit(tx, DAEMON, "mesh.cloned")
 

@@ -14,12 +14,10 @@ from bascule.mesh.membership_records import JoinRequest
 from bascule.mesh.ports import Fault, PostState
 from bascule.mesh.records import Membership, Standing
 from bascule.mesh.roster import Roster
+from bascule.mesh.skew import SKEW_STOP_MS, SKEW_WARN_MS
 
 # A card that nobody renews by then: its holder is off for weeks, or gone.
 CARD_ENDS_SOON_DAYS = 14
-# Of two clocks that nobody sets; letters are good for a week and an hour, so from an hour on they are not taken.
-SKEW_WARN_MS = 2 * 60_000
-SKEW_STOP_MS = 60 * 60_000
 
 REMEDIES: Mapping[Fault, str] = {
     Fault.UNREACHABLE: "is that machine on and in the network? it is tried again for ever, and messages wait here",
@@ -112,6 +110,8 @@ class Views:
         now = self._clock.wall_ms()
         facts = self._connection.traffic.facts(card.node)
         over = card.not_after <= now
+        # Who is not connected knows nothing of the others.
+        connected = self._connection.post is not None and self._connection.post.state.open
         return MeshNode(
             node=card.node,
             standing="revoked" if self._roster.is_revoked(card) else "expired" if over else "member",
@@ -119,7 +119,7 @@ class Views:
             own=card.owner == row.owner,
             here=here,
             holder=here and row.mesh_secret is not None,
-            reachable=None if here else facts.reachable,
+            reachable=facts.reachable if connected and not here else None,
             since=rfc3339(facts.since) if facts.since else None,
             version=facts.version,
             card_ends=rfc3339(card.not_after),

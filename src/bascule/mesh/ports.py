@@ -69,9 +69,12 @@ class Reader(Protocol):
 class Post(Protocol):
     """The bus between machines. It may lose, double, delay and reorder; no promise rests on it."""
 
-    state: PostState
-    # The largest letter that the server takes.
-    max_bytes: int
+    @property
+    def state(self) -> PostState: ...
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest letter that the server takes."""
 
     async def open(self, reader: Reader) -> None:
         """Begin to connect, and go on for ever; returns at once."""

@@ -67,7 +67,6 @@ class Offer(Confirmed, frozen=True, kw_only=True, tag="offer"):
     left_ms: _Ms
     use_by: _Ms
     conversation: _Id | None = None
-    rank: _Rank = 0
     # Sent to a group of any node: a node without a free member refuses it as `busy`.
     any: bool = False
 
@@ -79,8 +78,13 @@ class Cancel(Confirmed, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Over(Confirmed, frozen=True, kw_only=True, tag="over"):
+    """Home says how the ticket is: its sender stopped waiting; or, to a node that was restored from a backup and has
+    forgotten it, how it ended."""
+
     rank: _Rank
     use_by: _Ms
+    status: Annotated[str, Meta(pattern=r"^(?:timeout|responded|delivered)$(?!\n)")] = "timeout"
+    late: bool = False
 
 
 class Acked(Confirmed, frozen=True, kw_only=True, tag="acked"):
@@ -121,6 +125,8 @@ class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     # One life of the sender's daemon, and the end of its ledger when that began.
     life: Annotated[str, Meta(max_length=64)]
     began: Anchor
+    # Wall time when it began: a word of an earlier life may come late.
+    started: _Ms = 0
     version: Annotated[str, Meta(max_length=32)] = ""
     # The newest anchor of the receiver that the sender holds.
     yours: Anchor | None = None
@@ -133,6 +139,8 @@ AnyItem: TypeAlias = Offer | Cancel | Over | Acked | Reply | Receipt | Hello
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     v: int
+    # When the life of the sender's daemon began, see `Hello`.
+    started: _Ms = 0
     anchor: Anchor
     items: Annotated[list[AnyItem], Meta(max_length=MAX_ITEMS)]
 
@@ -145,6 +153,7 @@ class LifeSign(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
     life: Annotated[str, Meta(max_length=64)]
     began: Anchor
+    started: _Ms = 0
     version: Annotated[str, Meta(max_length=32)] = ""
     # Groups with how many members that are free.
     free: dict[str, int] = {}

@@ -111,6 +111,9 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # Whether a person lets its agents write to ours; None: nobody has been asked.
     met: bool | None = None
+    # The newest life that it told us of: when it began, and with how many records in its ledger.
+    started: int = 0
+    began: int = 0
     # The newest end of its ledger that it told us, for `ledger verify --peers`.
     seq: int = 0
     head: str = ""

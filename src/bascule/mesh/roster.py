@@ -33,7 +33,7 @@ class Roster:
         self._loading = list(store.load(TABLE, KnownCard))
 
     def load(self) -> None:
-        """Once our own place is known: what is stored is read with the key of our mesh."""
+        """Once our own place is known, for what is stored is read with the key of our mesh; once in a life."""
         for key, row in self._loading:
             self.table.apply(key, row)
         self._loading.clear()

@@ -45,6 +45,8 @@ class MeshTraffic:
         # Set before there is a member: who keeps the cards, and what to do when another daemon lives with our keys.
         self.cards: Cards | None = None
         self.on_clone: Callable[[str], None] = lambda _why: None
+        # Called with a node that is reachable again.
+        self.on_seen: Callable[[str], None] = lambda _node: None
         self.state = MeshState(kernel.store)
         # None while this node is in no mesh.
         self.engine: Engine | None = None
@@ -74,6 +76,7 @@ class MeshTraffic:
                 max_bytes=self._settings.mesh_outbox_bytes,
             )
             self.engine.on_halt = self.on_clone
+            self.engine.on_seen = self.on_seen
             self._remotes.add(self.engine)
         return self.engine
 

@@ -3,10 +3,10 @@
 import contextlib
 import os
 
+from bascule.foundation import png as png_format
 from bascule.foundation.paths import make_private_dir
 
 _SUFFIX = ".png"
-_MAGIC = b"\x89PNG\r\n\x1a\n"
 # A screen of 8K as a PNG that compresses badly; `save` gets smaller ones.
 MAX_PICTURE_BYTES = 64 * 1024 * 1024
 
@@ -36,7 +36,7 @@ class PictureFiles:
                 data = file.read(MAX_PICTURE_BYTES + 1) or b""
         except OSError:
             return None
-        return data if data.startswith(_MAGIC) and len(data) <= MAX_PICTURE_BYTES else None
+        return data if png_format.pixels(data) and len(data) <= MAX_PICTURE_BYTES else None
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ from bascule.broker.limits import BrokerLimits
 from bascule.broker.service import Broker
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import from_values
-from bascule.daemon.ports import ANCHORS
+from bascule.daemon.ports import ANCHORS, STATE_DIR
 from bascule.desktop.compose import compose
 from bascule.desktop.ports import EvidenceReader, Launcher, Workspaces
 from bascule.desktop.service import DesktopBridge
@@ -295,7 +295,7 @@ class House:
             [each for each in BRIDGES if each.name not in absent],
             from_values({"ledger_days": self._ledger_days}),
             make=faked,
-            provided=[ANCHORS.provided_by(self.anchors)],
+            provided=[ANCHORS.provided_by(self.anchors), STATE_DIR.provided_by("/nonexistent")],
             store=self._store_of_life,
             clock=self.clock,
             log=self._log,

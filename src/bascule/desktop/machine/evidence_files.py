@@ -11,9 +11,10 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bascule.desktop.ports import EvidenceGone, Execution, Shown
+from bascule.foundation import png
 from bascule.foundation.clock import SystemClock
 from bascule.kernel.evidence import (
     DAY,
@@ -29,35 +30,43 @@ from gabp import codec
 
 # Ten years of days; folders that are named like days of other times are an agent's.
 MAX_DAYS: Final = 4_000
-# What the host writes of an execution is some kilobytes.
-MAX_RESULT_BYTES: Final = 256 * 1024
-MAX_TRACE_BYTES: Final = 1024 * 1024
-MAX_TRACE_LINES: Final = 2_000
-# 20,000 elements with their titles; more than a page shows of a window.
-MAX_TREE_BYTES: Final = 8 * 1024 * 1024
-# Values in one file of JSON. Eight megabytes of `[],` are 200 MB in memory, and seconds in which nothing else happens;
-# an element has some twenty values.
-MAX_VALUES: Final = 500_000
 # The first lines of a trace name the app.
 _TRACE_HEAD_BYTES: Final = 8 * 1024
-# A screen of noise is 8 MB.
-MAX_PICTURE_BYTES: Final = 16 * 1024 * 1024
-PNG: Final = b"\x89PNG\r\n\x1a\n"
-# Of a picture, as its header says: eight screens beside each other. A browser unpacks it into memory, 4 bytes a pixel.
-MAX_PICTURE_PIXELS: Final = 64 * 1024 * 1024
-_HEADER: Final = len(PNG) + 16
 
 _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Day, time of the last change in ns, execution id, workspace: the order of lists.
 _Found = tuple[str, int, str, str]
 
 
+class ReadLimits(NamedTuple):
+    """What of a file is read at all."""
+
+    # What the host writes of an execution is some kilobytes.
+    result_bytes: int = 256 * 1024
+    trace_bytes: int = 1024 * 1024
+    trace_lines: int = 2_000
+    # 20,000 elements with their titles; more than a page shows of a window.
+    tree_bytes: int = 8 * 1024 * 1024
+    # Values in one file of JSON. Eight megabytes of `[],` are 200 MB in memory, and seconds in which nothing else
+    # happens; an element has some twenty values.
+    values: int = 500_000
+    # A screen of noise is 8 MB.
+    picture_bytes: int = 16 * 1024 * 1024
+    # Of a picture, as its header says: eight screens beside each other. A browser unpacks it into memory, 4 bytes a
+    # pixel.
+    picture_pixels: int = 64 * 1024 * 1024
+
+
+READ_LIMITS: Final = ReadLimits()
+
+
 class EvidenceFiles:
     """Blocking; for a thread."""
 
-    def __init__(self, root: str, own: str) -> None:
+    def __init__(self, root: str, own: str, limits: ReadLimits = READ_LIMITS) -> None:
         self._root = root
         self._own = own
+        self._limits = limits
 
     def newest(self, workspaces: Sequence[str], before: str | None, limit: int) -> list[Execution]:
         with contextlib.ExitStack() as open_folders:
@@ -65,21 +74,21 @@ class EvidenceFiles:
             cut = _find(folders, before) if before is not None else None
             streams = [_newest(folder, workspace, cut) for workspace, folder in folders.items()]
             merged = heapq.merge(*streams, reverse=True)
-            return [_execution(folders[found[3]], found) for found in islice(merged, limit)]
+            return [_execution(folders[found[3]], found, self._limits) for found in islice(merged, limit)]
 
     def show(self, workspaces: Sequence[str], execution_id: str) -> Shown:
         with contextlib.ExitStack() as open_folders:
             folders = self._open(workspaces, open_folders)
             found = _find(folders, execution_id)
             with _folder(folders[found[3]], found) as folder:
-                return _shown(folder, _about(folder, found))
+                return _shown(folder, _about(folder, found, self._limits), self._limits)
 
     def picture(self, workspaces: Sequence[str], execution_id: str, name: str) -> bytes:
         with contextlib.ExitStack() as open_folders:
             folders = self._open(workspaces, open_folders)
             found = _find(folders, execution_id)
             with _folder(folders[found[3]], found) as folder:
-                return _picture(folder, name)
+                return _picture(folder, name, self._limits)
 
     def _open(self, workspaces: Sequence[str], stack: contextlib.ExitStack) -> dict[str, int]:
         """`artifacts/desktop` of each workspace that has one."""
@@ -189,17 +198,17 @@ def _first(file: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _execution(desktop: int, found: _Found) -> Execution:
+def _execution(desktop: int, found: _Found, limits: ReadLimits) -> Execution:
     try:
         with _folder(desktop, found) as folder:
-            return _about(folder, found)
+            return _about(folder, found, limits)
     except EvidenceGone:
         # Rotated away since it was listed.
         return Execution(execution_id=found[2], workspace=found[3], day=found[0])
 
 
-def _about(folder: int, found: _Found) -> Execution:
-    result = _json(_read(folder, "result.json", MAX_RESULT_BYTES))
+def _about(folder: int, found: _Found, limits: ReadLimits) -> Execution:
+    result = _json(_read(folder, "result.json", limits.result_bytes), limits)
     result = result if isinstance(result, dict) else {}
     done, error = result.get("result"), result.get("error")
     return Execution(
@@ -207,7 +216,7 @@ def _about(folder: int, found: _Found) -> Execution:
         workspace=found[3],
         day=found[0],
         method=_text(result.get("method")),
-        app=_app(folder),
+        app=_app(folder, limits),
         at=_text(result.get("at")),
         client=_text(result.get("client")),
         effect=_text(done.get("effect")) if isinstance(done, dict) else None,
@@ -216,18 +225,18 @@ def _about(folder: int, found: _Found) -> Execution:
     )
 
 
-def _shown(folder: int, about: Execution) -> Shown:
-    result_text = _read(folder, "result.json", MAX_RESULT_BYTES)
-    trace_text = _read(folder, "trace.jsonl", MAX_TRACE_BYTES)
-    tree_text = _read(folder, "ax.json", MAX_TREE_BYTES)
+def _shown(folder: int, about: Execution, limits: ReadLimits) -> Shown:
+    result_text = _read(folder, "result.json", limits.result_bytes)
+    trace_text = _read(folder, "trace.jsonl", limits.trace_bytes)
+    tree_text = _read(folder, "ax.json", limits.tree_bytes)
     texts = {"result.json": result_text, "trace.jsonl": trace_text, "ax.json": tree_text}
-    result, tree = _json(result_text), _json(tree_text)
+    result, tree = _json(result_text, limits), _json(tree_text, limits)
     lines = (trace_text or b"").splitlines()
-    trace = [_json(line) for line in lines[:MAX_TRACE_LINES]]
+    trace = [_json(line, limits) for line in lines[: limits.trace_lines]]
     left_out = [name for name, _ in about.files if name in texts and texts[name] is None]
     if result is None and result_text is not None:
         left_out.append("result.json")
-    if None in trace or len(lines) > MAX_TRACE_LINES:
+    if None in trace or len(lines) > limits.trace_lines:
         left_out.append("trace.jsonl")
     if tree is None and tree_text is not None:
         left_out.append("ax.json")
@@ -237,40 +246,37 @@ def _shown(folder: int, about: Execution) -> Shown:
         trace=[each for each in trace if each is not None],
         tree=tree,
         left_out=left_out,
-        changed=_changed(folder, result),
+        changed=_changed(folder, result, limits),
     )
 
 
-def _picture(folder: int, name: str) -> bytes:
+def _picture(folder: int, name: str, limits: ReadLimits) -> bytes:
     """By its beginning and its size; what else is in it is the browser's to read, and nothing there is executed."""
     if name not in FILES or not name.endswith(".png"):
         raise EvidenceGone(name)
-    data = _read(folder, name, MAX_PICTURE_BYTES)
-    if data is None or not data.startswith(PNG) or len(data) < _HEADER:
-        raise EvidenceGone(name)
-    width, height = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
-    if not 0 < width * height <= MAX_PICTURE_PIXELS:
+    data = _read(folder, name, limits.picture_bytes)
+    if data is None or not 0 < png.pixels(data) <= limits.picture_pixels:
         raise EvidenceGone(name)
     return data
 
 
-def _changed(folder: int, result: Any) -> list[str]:
+def _changed(folder: int, result: Any, limits: ReadLimits) -> list[str]:
     """By the digests that the host took when it wrote them."""
     digests = result.get("files") if isinstance(result, dict) else None
     if not isinstance(digests, dict):
         return []
     changed = []
     for name in sorted(FILES.intersection(digests)):
-        data = _read(folder, name, MAX_PICTURE_BYTES)
+        data = _read(folder, name, limits.picture_bytes)
         if data is None or hashlib.sha256(data).hexdigest() != digests[name]:
             changed.append(name)
     return changed
 
 
-def _app(folder: int) -> str | None:
+def _app(folder: int, limits: ReadLimits) -> str | None:
     # Larger traces are read to here alone.
     for line in (_head(folder, "trace.jsonl") or b"").splitlines():
-        step = _json(line)
+        step = _json(line, limits)
         if isinstance(step, dict) and step.get("step") == "route":
             return _text(step.get("bundleId"))
     return None
@@ -291,9 +297,9 @@ def _sizes(folder: int) -> list[tuple[str, int]]:
     return found
 
 
-def _json(text: bytes | None) -> Any:
+def _json(text: bytes | None, limits: ReadLimits) -> Any:
     # Counted without reading it: those inside of texts count too.
-    if text is None or sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
+    if text is None or sum(map(text.count, (b",", b"[", b"{"))) > limits.values:
         return None
     try:
         return codec.decode(text)

@@ -58,6 +58,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     # What it draws in, and with the window manager's frame around it.
     rect: Rect
     outer: Rect
+    # Of `rect`, what its program uses for a shadow: left, right, top, bottom.
+    shadow: tuple[int, int, int, int] = (0, 0, 0, 0)
     active: bool = False
     # A menu or tooltip, which the window manager does not know.
     popup: bool = False

@@ -60,7 +60,8 @@ class ConsoleDoor(HttpDoor):
 class UnknownPeer(asyncio.Protocol):
     """A connection until the kernel has said whose it is. Then it becomes an `HttpConnection`, or is cut.
 
-    Reading the kernel's table takes milliseconds on a busy machine, so a thread does it. A transport of uvloop that is
+    Where the kernel cannot be asked for one connection its table is read, which takes tens of milliseconds on a busy
+    machine: a thread does it. A transport of uvloop that is
     paused in `connection_made` reads nevertheless: what comes meanwhile is kept here, one piece at most.
     """
 

@@ -32,7 +32,7 @@ from bascule.programs.desktop_host.linux.input import Input
 from bascule.programs.desktop_host.linux.screen import Screen
 from bascule.programs.desktop_host.linux.stop_keys import StopKeys
 from bascule.programs.desktop_host.linux.toolkits import SLOWEST, Quirks
-from bascule.programs.desktop_host.linux.toplevels import assigned
+from bascule.programs.desktop_host.linux.toplevels import assigned, inside_corner, inside_point
 from bascule.programs.desktop_host.linux.x11 import X11
 from bascule.programs.desktop_host.ports import (
     AppGone,
@@ -349,11 +349,11 @@ class LinuxDesktop:
         return [*kept, *(pair for pair in nodes if pair[1] != root)]
 
     def _move_to_screen(self, tree: Tree, windows: Sequence[Window]) -> None:
-        origins = {self._roots[each.handle]: each.rect for each in windows if each.handle in self._roots}
+        roots = {self._roots[each.handle]: each for each in windows if each.handle in self._roots}
         offsets: list[tuple[int, int]] = []
         for element in tree.elements:
-            if element.depth == 1 and element.key in origins:
-                offset = origins[element.key][:2]
+            if element.depth == 1 and element.key in roots:
+                offset = inside_corner(roots[element.key], element.rect)
             else:
                 offset = offsets[element.parent] if element.parent >= 0 else (0, 0)
             offsets.append(offset)
@@ -388,7 +388,7 @@ class LinuxDesktop:
             return None
         async with self._asking() as a11y:
             if (program := a11y.known(root.program)) and (await a11y.quirks(program)).window_relative:
-                x, y = x - window.rect.x, y - window.rect.y
+                x, y = inside_point(window, await a11y.extents(root), x, y)
             return await Actions(a11y).element_at(root, x, y)
         return None
 

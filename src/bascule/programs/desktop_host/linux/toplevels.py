@@ -25,3 +25,21 @@ def assigned(tops: Sequence[Element], windows: Sequence[Window], *, relative: bo
 def _distance(rect: Rect, window: Window, *, relative: bool) -> int:
     target = Rect(0, 0, window.rect.width, window.rect.height) if relative else window.rect
     return sum(abs(a - b) for a, b in zip(rect, target, strict=True)) if rect != NOWHERE else sys.maxsize
+
+
+def inside_corner(window: Window, inside: Rect) -> tuple[int, int]:
+    """Where on the screen the inside of an X window begins that its own program decorates.
+
+    GTK 4 counts from the corner of what a window holds, and `inside` has the size of that. The X window is larger by
+    what GTK draws around it: a shadow, where there is a compositor, and a border, which is the same on all sides.
+    """
+    left, right, top, bottom = window.shadow
+    across = window.rect.width - left - right - inside.width
+    down = window.rect.height - top - bottom - inside.height
+    return window.rect.x + left + max(0, across) // 2, window.rect.y + top + max(0, down) // 2
+
+
+def inside_point(window: Window, inside: Rect, x: int, y: int) -> tuple[int, int]:
+    """A point of the screen, counted from there."""
+    corner = inside_corner(window, inside)
+    return x - corner[0], y - corner[1]

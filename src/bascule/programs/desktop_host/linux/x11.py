@@ -19,6 +19,9 @@ MAX_WINDOWS: Final = 500
 MAX_TITLE_CHARS: Final = 512
 # Of a client's window up to the root, and of what has the focus up to that window.
 _MAX_ANCESTORS: Final = 16
+# GTK's are some 30 pixels wide, four times that on a screen of high density. What says more is not believed.
+_MAX_SHADOW: Final = 256
+_SIDES: Final = 4
 
 
 class X11:
@@ -127,6 +130,7 @@ class X11:
             title=self._title(client),
             rect=rect,
             outer=outer,
+            shadow=self._shadow(client),
             active=handle == active,
             popup=popup,
         )
@@ -134,6 +138,14 @@ class X11:
     def _place(self, window: Any, geometry: Any) -> Rect:
         at = self.root.translate_coords(window, 0, 0)
         return Rect(at.x, at.y, geometry.width, geometry.height)
+
+    def _shadow(self, window: Any) -> tuple[int, int, int, int]:
+        """As the program says it; what cannot be a shadow of this window counts as none."""
+        found = self._property(window, "_GTK_FRAME_EXTENTS")
+        sides = [int(each) for each in found] if found is not None else []
+        if len(sides) != _SIDES or max(sides) > _MAX_SHADOW:
+            return (0, 0, 0, 0)
+        return (sides[0], sides[1], sides[2], sides[3])
 
     def _pid(self, window: Any) -> int:
         if self._has_res:

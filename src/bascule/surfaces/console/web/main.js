@@ -125,6 +125,8 @@ function announce(waits) {
 }
 
 function beep() {
+  // Before a first key or click a browser keeps a page silent: sounds would wait, one for each question.
+  if (navigator.userActivation?.hasBeenActive === false) return;
   const audio = new AudioContext();
   const [tone, volume] = [audio.createOscillator(), audio.createGain()];
   tone.frequency.value = 660;

@@ -66,7 +66,7 @@ function frame(item) {
         ? show(seen, () => picture(`${pathOf(item.executionId)}/file`, `Screen after ${label}`, { name }))
         : h("span", { class: "muted" }, "no picture")),
       h("span", { class: "film-title" }, visibleText(label)),
-      h("span", { class: "muted" }, time(item.at), (item.error ?? item.effect) && [" ", badge(item.error ?? item.effect, item.error ? "bad" : toneOf(item.effect))])));
+      h("span", { class: "muted" }, time(item.at), (item.error ?? item.effect) && [" ", badge(visibleText(item.error ?? item.effect), item.error ? "bad" : toneOf(item.effect))])));
 }
 
 // One execution ---------------------------------------------------------------------------------------------------
@@ -77,12 +77,15 @@ function execution(executionId) {
   return h("div", { class: "stack" }, loaded(found, () => detail(/** @type {any} */ (found.value.value), executionId)));
 }
 
+/** The files lie where agents write, too: what is not a list of objects is not shown. @param {any} list @returns {any[]} */
+const objects = (list) => (Array.isArray(list) ? list : []).filter((each) => each !== null && typeof each === "object");
+
 /** @param {any} item @param {string} executionId */
 function detail(item, executionId) {
   const result = item.result ?? {};
   const done = result.result ?? result;
   const marked = signal(-1);
-  const nodes = /** @type {any[]} */ (item.tree?.nodes ?? []);
+  const nodes = objects(item.tree?.nodes);
   return h("div", { class: "stack" },
     h("h2", null, visibleText(shortMethod(item.method)), item.app && [" in ", visibleText(item.app)]),
     facts([
@@ -90,8 +93,8 @@ function detail(item, executionId) {
       ["When", time(item.at)],
       ["For", visibleText(who(item.principal ?? result.client) || "the person")],
       ["Took", result.ms !== undefined && took(result.ms)],
-      ["Effect", (item.effect ?? done.effect) && badge(item.effect ?? done.effect, toneOf(item.effect ?? done.effect))],
-      ["Error", result.error && [badge(result.error.code, "bad"), " ", visibleText(result.error.message)]],
+      ["Effect", (item.effect ?? done.effect) && badge(visibleText(item.effect ?? done.effect), toneOf(item.effect ?? done.effect))],
+      ["Error", result.error && [badge(visibleText(result.error.code ?? "error"), "bad"), " ", visibleText(result.error.message)]],
       ["Window", item.tree?.window && visibleText(item.tree.window)],
     ]),
     item.changed?.length > 0 && h("p", { class: "note warn" }, "Not as the host left it: ", visibleText(item.changed.join(", ")), ". Somebody has changed these files since."),
@@ -99,7 +102,7 @@ function detail(item, executionId) {
     pictures(item, executionId, nodes, marked),
     h("div", { class: "columns" },
       nodes.length > 0 && elements(item.tree, nodes, marked),
-      h("section", { class: "panel" }, h("h2", null, "Trace"), trace(item.trace ?? []))),
+      h("section", { class: "panel" }, h("h2", null, "Trace"), trace(objects(item.trace)))),
     h("details", null, h("summary", null, "Result, as the host wrote it"), payload(result, "Result")),
     h("p", { class: "muted" }, (item.files ?? []).map((file) => `${file.name} ${bytes(file.size)}`).join(" · ")));
 }
@@ -108,7 +111,7 @@ function detail(item, executionId) {
 function pictures(item, executionId, nodes, marked) {
   const names = /** @type {string[]} */ ((item.files ?? []).filter(isPicture).map((file) => file.name));
   if (!names.length) return h("p", { class: "muted" }, "It left no picture.");
-  const areas = (item.trace ?? []).filter((step) => step.step === "picture" && typeof step.x === "number");
+  const areas = objects(item.trace).filter((step) => step.step === "picture" && typeof step.x === "number");
   const areaOf = (/** @type {string} */ name) => (name === "before.png" ? areas[0] : areas.at(-1));
   const boxes = signal(false);
   const wipe = signal(50);
@@ -163,20 +166,20 @@ function smallestAt(nodes, x, y) {
 function elements(tree, nodes, marked) {
   const row = (node, /** @type {number} */ index) => h("button", {
     type: "button", class: () => `node${node.visible ? "" : " off"}`, "aria-pressed": () => String(marked.value === index),
-    style: { "padding-left": `${6 + Math.min(node.depth, 24) * 12}px` },
+    style: { "padding-left": `${6 + Math.min(Number(node.depth) || 0, 24) * 12}px` },
     onclick: () => { marked.value = marked.peek() === index ? -1 : index; },
-  }, h("span", { class: "role" }, node.role), node.title && [" ", visibleText(node.title)], node.value && h("span", { class: "muted" }, " = ", visibleText(node.value)));
+  }, h("span", { class: "role" }, visibleText(node.role)), node.title && [" ", visibleText(node.title)], node.value && h("span", { class: "muted" }, " = ", visibleText(node.value)));
   const box = virtualList(() => nodes, NODE_PX, row, { label: "Elements", class: "nodes" });
   return h("section", { class: "panel" },
     h("h2", null, `Elements (${nodes.length})`),
-    tree.partial?.length > 0 && h("p", { class: "muted" }, "Not complete: ", tree.partial.join(", ")),
+    tree.partial?.length > 0 && h("p", { class: "muted" }, "Not complete: ", visibleText(tree.partial)),
     box,
     () => {
       const node = nodes[marked.value];
       if (marked.value >= 0) box.scrollTop = Math.max(0, marked.value * NODE_PX - box.clientHeight / 2);
       return node && facts([
-        ["Role", `${node.role} (${node.nativeRole})`], ["Title", node.title && visibleText(node.title)], ["Value", node.value && visibleText(node.value)],
-        ["Frame", `${node.frame.x}, ${node.frame.y}  ${node.frame.width} \u00d7 ${node.frame.height}`], ["States", node.states?.join(", ")],
+        ["Role", visibleText(`${node.role} (${node.nativeRole})`)], ["Title", node.title && visibleText(node.title)], ["Value", node.value && visibleText(node.value)],
+        ["Frame", node.frame && visibleText(`${node.frame.x}, ${node.frame.y}  ${node.frame.width} \u00d7 ${node.frame.height}`)], ["States", node.states && visibleText(node.states)],
         ["On screen", node.visible ? "yes" : "no"],
       ]);
     });
@@ -186,6 +189,6 @@ function elements(tree, nodes, marked) {
 function trace(steps) {
   if (!steps.length) return h("p", { class: "muted" }, "It left no trace.");
   return h("ol", { class: "trace" }, steps.map(({ ms, step, ...rest }) => h("li", null,
-    h("span", { class: "muted number" }, `${ms} ms`), " ", h("strong", null, visibleText(step)), " ",
-    Object.entries(rest).map(([name, value]) => h("span", { class: "pair" }, h("span", { class: "muted" }, `${name} `), visibleText(typeof value === "string" ? value : JSON.stringify(value)), " ")))));
+    h("span", { class: "muted number" }, visibleText(`${ms} ms`)), " ", h("strong", null, visibleText(step)), " ",
+    Object.entries(rest).map(([name, value]) => h("span", { class: "pair" }, h("span", { class: "muted" }, visibleText(`${name} `)), visibleText(typeof value === "string" ? value : JSON.stringify(value)), " ")))));
 }
