@@ -6,10 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from bascule.a2a.tasks import OF_STATUS, Asked, State, Tasks
 from bascule.bridge_list import BRIDGES, presets_of, rows_of
+from bascule.broker.protocol import TicketStatus
 from bascule.foundation.errors import BasculeError, Conflict, Forbidden, NotFound, Overloaded, PolicyDenied
 from bascule.kernel.identity import ownership
+from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy
+from bascule.kernel.policy.rules import Rule
 from bascule.testing.house import House, StillWaiting
 
 ANN = "a2a:Ann"
@@ -195,3 +199,48 @@ def test_what_is_published_and_who_has_a_token_survive_a_restart_and_hold_no_tok
         house.call("person", "a2a.addToken", {"name": "Ann"})
     house.call("local", "a2a.revokeToken", {"name": "Ann"})
     assert service.publishing.client_of(token) is None
+
+
+def test_every_status_of_a_ticket_is_a_state_of_a_task():
+    assert set(OF_STATUS) == {status.value for status in TicketStatus}
+    assert OF_STATUS == {
+        "pending": State.SUBMITTED,
+        "delivered": State.WORKING,
+        "responded": State.COMPLETED,
+        "timeout": State.WORKING,
+        "cancelled": State.CANCELED,
+    }
+
+
+@pytest.mark.parametrize(
+    ("decision", "state"), [(Decision.ASK, State.AUTH_REQUIRED), (Decision.DENY, State.REJECTED)], ids=str
+)
+def test_what_the_policy_does_not_allow_is_a_task_without_a_ticket(decision, state):
+    rule = Rule(
+        name="strangers", decision=decision, reason="not yet", principals=("a2a:*",), methods=("messages.send",)
+    )
+    policy = Policy((*presets_of()["standard"], rule), "strict", "strict")
+    with House(policy=policy) as house:
+        house.register("Jerry")
+        house.call("person", "a2a.publish", {"agentId": "Jerry"})
+        tasks = Tasks(house.gate, b"key", max_refused=2)
+        asked = [Asked(f"m{number}", "trip", "x") for number in range(3)]
+
+        def run(work):
+            return house._within(work)
+
+        refused = [run(tasks.send(ANN, "Jerry", each, "2026-01-01T00:00:00.000Z")) for each in asked]
+        assert {(each.state, each.reason) for each in refused} == {(state, "not yet")}
+        assert run(tasks.show(ANN, "Jerry", refused[2].task_id)) == refused[2]
+        # The oldest are forgotten, another client never knew of them.
+        for client, task in ((ANN, refused[0]), ("a2a:Bob", refused[2])):
+            with pytest.raises(NotFound):
+                run(tasks.show(client, "Jerry", task.task_id))
+        assert house.call("agent:Jerry", "inbox.watch", {"agentId": "Jerry", "waitMs": 0}) in (
+            None,
+            {"unread": 0, "from": []},
+        )
+        # Once it is allowed, the same message is the same task.
+        house.gate.policy = Policy(presets_of()["standard"], "standard", "standard")
+        sent = run(tasks.send(ANN, "Jerry", asked[2], "2026-01-01T00:00:00.000Z"))
+        assert (sent.task_id, sent.state) == (refused[2].task_id, State.SUBMITTED)

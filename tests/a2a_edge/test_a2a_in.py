@@ -334,7 +334,7 @@ def test_files_are_not_taken(edge, agent, token, part):
 # -- policy --
 
 
-def test_a_policy_that_denies_rejects_and_one_that_asks_wants_authorisation(state, tmp_path):
+def test_a_policy_that_denies_rejects_the_task(state):
     with Edge(state, policy="restrictive") as edge:
         agent, token = edge.agent("Jerry"), edge.token("Ann")
         task = rpc(edge, "Jerry", token, "SendMessage", plain("x"))["result"]["task"]

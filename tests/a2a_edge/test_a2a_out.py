@@ -188,6 +188,23 @@ def test_a_message_that_wants_no_reply_is_over_when_it_has_arrived(edge, agent, 
         eventually(lambda: _peer(edge).get("open", 0) == 0, "nothing is waited for")
 
 
+def test_nothing_leaves_while_everything_is_stopped(state, folder):
+    with PeerAgent(folder) as peer, Edge(state, a2a_port="off") as edge:
+        agent = edge.agent("Jerry", published=False)
+        add(edge, peer.url)
+        peer.kill()
+        sent = ask(agent, "echo x", 0)
+        eventually(lambda: _peer(edge)["status"] == "unreachable", "it was tried")
+        edge.user.call("admin.stop", {})
+        peer.start()
+        # Longer than it would take to be tried again.
+        with pytest.raises(AssertionError):
+            eventually(peer.effects, "it leaves", 2.0)
+        edge.person.call("admin.resume", {})
+        assert ended(agent, sent)["response"] == "echo x"
+        assert len(peer.effects()) == 1
+
+
 # -- with servers that nobody would write --
 
 

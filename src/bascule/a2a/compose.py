@@ -40,6 +40,7 @@ def make_a2a(kernel: KernelServices, ports: Ports) -> Bridge:
         client=client,
         log=kernel.log,
         key=message_id,
+        is_stopped=lambda: kernel.gate.halt is not None,
     )
     ports.need(REMOTES).add(outgoing, behind=BEHIND)
 

@@ -66,14 +66,17 @@ class Outgoing:
         client: Callable[[], AgentClient],
         log: EventLog,
         key: Callable[[str], str],
+        is_stopped: Callable[[], bool],
     ) -> None:
-        """`key` makes the message id of a ticket id: nobody elsewhere learns what tickets are called here."""
+        """`key` makes the message id of a ticket id: nobody elsewhere learns what tickets are called here. While
+        `is_stopped`, nothing is sent."""
         self._journal = journal
         self._peers = peers
         self._mail = mail
         self._client = client
         self._log = log
         self._key = key
+        self._is_stopped = is_stopped
         self._letters: Table[Letter] = Table("outside_letters", Letter, self._changed)
         # Not over, by agent.
         self._open: dict[str, set[str]] = {}
@@ -174,6 +177,11 @@ class Outgoing:
             for ticket_id in sorted(tickets):
                 self._carry_on(ticket_id)
 
+    def resume(self, _tx: Transaction) -> None:
+        """A person lets things begin again."""
+        for name in list(self._open):
+            self._wake_all(name)
+
     async def close(self) -> None:
         await self._tasks.close()
         if self._used:
@@ -195,6 +203,9 @@ class Outgoing:
                 peer = self._peers.table.rows.get(letter.peer)
                 if peer is None:
                     return
+                if self._is_stopped():
+                    await self._pause(ticket_id, LONGEST_PAUSE_SECONDS)
+                    continue
                 try:
                     await self._step(ticket_id, letter, peer)
                     if self._stage(ticket_id) is not letter.stage:

@@ -59,6 +59,7 @@ class A2a:
                 Gauge("bascule_a2a_letters", "Messages to agents beyond A2A not answered yet.", self.outgoing.count),
             ],
             open=self.open,
+            resume=self.outgoing.resume,
             end=self.end,
             close=self.close,
         )
