@@ -3,6 +3,7 @@
 Counted where it counts: what reached the agent at the other side.
 """
 
+import contextlib
 import os
 import random
 import threading
@@ -177,6 +178,53 @@ def test_a_task_that_was_accepted_is_looked_at_by_the_next_life(folder):
         with Edge(f"{folder}/here", a2a_port="off") as here:
             assert over(here.comes_back("Jerry"), ticket_id)["response"] == "no"
         assert len(server.told()) == 1
+
+
+# Where the daemon dies: which record, before or after it is on disk; how the ticket ends, and how often the agent was told.
+EDGES = [
+    ("a2a.send", "before", "responded", 1),
+    ("a2a.send", "after", "cancelled", 0),
+    ("a2a.accepted", "before", "cancelled", 1),
+    ("a2a.accepted", "after", "responded", 1),
+    ("a2a.answer", "before", "responded", 1),
+    ("a2a.answer", "after", "responded", 1),
+]
+
+
+@pytest.mark.parametrize(("record", "edge", "status", "told"), EDGES)
+def test_a_daemon_dies_at_every_edge_of_a_message_elsewhere(folder, record, edge, status, told):
+    bug = f"""
+import bascule.a2a.outgoing as outgoing, os
+store = outgoing.Outgoing._store
+async def dying(self, method, *given):
+    if method == {record!r} and {edge!r} == "before":
+        os._exit(9)
+    await store(self, method, *given)
+    if method == {record!r}:
+        os._exit(9)
+outgoing.Outgoing._store = dying
+"""
+
+    def answer(_handler, _path, body):
+        if body["method"] == "SendMessage":
+            return result({"task": task("SUBMITTED")})
+        return result(task("COMPLETED", artifacts=[{"artifactId": "a", "parts": [{"text": "no"}]}]))
+
+    with serving(answer) as server:
+        with Edge(f"{folder}/here", a2a_port="off", bug=bug) as here:
+            jerry = here.agent("Jerry", published=False)
+            add(here, server.url)
+            # By an id of its own: the daemon may be gone before it has answered.
+            with contextlib.suppress(AssertionError, OSError):
+                send(jerry, "rain?", ticketId="question")
+            here.process.wait(60)
+        with Edge(f"{folder}/here", a2a_port="off") as here:
+            seen = over(here.comes_back("Jerry"), "question")
+    assert (seen["status"], len(server.told())) == (status, told)
+    if status == "responded":
+        assert seen["response"] == "no"
+    else:
+        assert "not known whether" in seen["reason"]
 
 
 def test_messages_to_an_agent_of_the_sdk_are_each_told_once_or_said_to_be_unknown(folder):
