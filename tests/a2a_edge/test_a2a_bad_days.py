@@ -180,7 +180,7 @@ def test_a_task_that_was_accepted_is_looked_at_by_the_next_life(folder):
         assert len(server.told()) == 1
 
 
-# Where the daemon dies: which record, before or after it is on disk; how the ticket ends, and how often the agent was told.
+# Which record, and whether it dies before or after that is on disk; how the ticket ends, how often the agent is told.
 EDGES = [
     ("a2a.send", "before", "responded", 1),
     ("a2a.send", "after", "cancelled", 0),

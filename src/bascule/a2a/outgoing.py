@@ -206,27 +206,32 @@ class Outgoing:
                 if self._is_stopped():
                     await self._pause(ticket_id, LONGEST_PAUSE_SECONDS)
                     continue
-                try:
-                    await self._step(ticket_id, letter, peer)
-                    if self._stage(ticket_id) is not letter.stage:
-                        pauses.reset()
-                except NotSent as error:
-                    self._peers.reached(letter.peer, str(error))
-                except EndUnknown as error:
-                    self._peers.reached(letter.peer, str(error))
-                    tries += 1
-                    if letter.stage is not Stage.ACCEPTED and (not peer.once or tries >= MAX_TRIES):
-                        await self._refuse(ticket_id, f"{_UNKNOWN}: {error}")
-                except Refused as error:
-                    self._peers.reached(letter.peer, None)
-                    await self._refuse(ticket_id, str(error))
-                except StorageFull as error:
-                    self._peers.reached(letter.peer, error.message)
-                else:
-                    self._peers.reached(letter.peer, None)
+                # How often it was sent without an end that is known.
+                tries = tries + 1 if letter.stage is Stage.BEGUN else 0
+                problem = await self._try(ticket_id, letter, peer, last=not peer.once or tries >= MAX_TRIES)
+                self._peers.reached(letter.peer, problem)
+                if self._stage(ticket_id) is not letter.stage:
+                    pauses.reset()
                 await self._pause(ticket_id, next(pauses))
         finally:
             self._carrying.pop(ticket_id, None)
+
+    async def _try(self, ticket_id: str, letter: Letter, peer: Peer, *, last: bool) -> str | None:
+        """One step; what is wrong with the agent, if anything. `last`: an unknown end is said, not tried again."""
+        try:
+            await self._step(ticket_id, letter, peer)
+        except Refused as error:
+            await self._refuse(ticket_id, str(error))
+        except EndUnknown as error:
+            # A task that was accepted is only looked at, however often.
+            if last and letter.stage is not Stage.ACCEPTED:
+                await self._refuse(ticket_id, f"{_UNKNOWN}: {error}")
+            return str(error)
+        except NotSent as error:
+            return str(error)
+        except StorageFull as error:
+            return error.message
+        return None
 
     async def _step(self, ticket_id: str, letter: Letter, peer: Peer) -> None:
         turn = self._turns.setdefault(letter.peer, asyncio.Semaphore(MAX_REQUESTS_PER_PEER))

@@ -1,10 +1,12 @@
 """`bascule a2a`: what is published to clients outside, who they are, and the agents elsewhere that can be asked."""
 
 import argparse
+import os
 from typing import Any
 
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
+from bascule.foundation import paths
 from bascule.foundation.text import one_line
 from bascule.programs.helpers.terminal import show, show_json, show_table
 
@@ -142,7 +144,8 @@ def run_revoke_token(args: argparse.Namespace) -> int:
 def run_add(args: argparse.Namespace) -> int:
     params = {"name": args.name, "url": args.url}
     if args.token_file:
-        params["tokenFile"] = args.token_file
+        # The daemon has a directory of its own.
+        params["tokenFile"] = os.path.abspath(paths.expand(args.token_file))
     peer = _as_person(args, "a2a.addAgent", params)
     if args.json:
         show_json(peer)
