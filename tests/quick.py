@@ -12,6 +12,9 @@ TESTS = Path(__file__).resolve().parent
 
 QUICK = frozenset(
     [
+        "a2a_edge/test_a2a_cards.py",
+        "a2a_edge/test_a2a_gate.py",
+        "a2a_edge/test_a2a_settings.py",
         "approval",
         "audit",
         "bridges",
@@ -87,6 +90,7 @@ QUICK = frozenset(
 )
 SLOW = frozenset(
     [
+        "a2a_edge",
         "adapters",
         "cli",
         "client",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from bascule.a2a.declared import A2aDeclared
 from bascule.admin.declared import AdminDeclared
 from bascule.broker.declared import BrokerDeclared
 from bascule.desktop.declared import DesktopDeclared
@@ -23,6 +24,7 @@ BRIDGES: tuple[Declared, ...] = (
     GameDeclared(),
     DesktopDeclared(),
     MeshDeclared(),
+    A2aDeclared(),
 )
 
 

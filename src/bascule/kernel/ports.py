@@ -193,6 +193,8 @@ class Remotes(Protocol):
         it away again."""
 
 
+# Handles that callers who are not on this machine may write to; who publishes them keeps the set.
+PUBLISHED: Port[set[str]] = Port("published handles")
 REMOTES: Port[Remotes] = Port("agents elsewhere")
 REMOTE_MAIL: Port[RemoteMail] = Port("mail from elsewhere")
 

@@ -67,7 +67,8 @@ _NAME_HELP = f"1 to {MAX_RULE_NAME_CHARS} of A-Z a-z 0-9 . _ -"
 _ANYTHING = "*"
 _WILDCARDS = "*?["
 _PRINCIPAL_HELP = (
-    'principals are "local", "person", "agent:<handle>" and "agent:<handle>@<machine>", or globs over these'
+    'principals are "local", "person", "agent:<handle>", "agent:<handle>@<machine>" and "a2a:<client>", '
+    "or globs over these"
 )
 
 
