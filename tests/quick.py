@@ -115,6 +115,7 @@ SLOW = frozenset(
         "approval/test_live.py",
         "approval/test_live_stop.py",
         "identity/test_identity_read_from_tty.py",
+        "policy/test_shell_beside_real.py",
         "policy/test_shell_corpora.py",
         "policy/test_shell_soup.py",
         "policy/test_shell_words.py",

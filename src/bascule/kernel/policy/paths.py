@@ -15,8 +15,11 @@ _TRAILING = re.compile(r"(?<=[^/. ])[. ]+(?=/|\Z)")
 
 
 def normal(path: str, directory: str = "") -> str:
-    """Without empty, `.` and `..` steps as far as text tells; links are the file system's business."""
-    joined = f"{directory}/{path}" if directory and not path.startswith("/") else path
+    """Without empty, `.` and `..` steps as far as text tells; links are the file system's business.
+
+    Seen from a directory, `~` is a home, as in a shell; a file of that name is written `./~`.
+    """
+    joined = f"{directory}/{path}" if directory and not path.startswith(("/", "~")) else path
     return normpath(joined) if joined else ""
 
 
