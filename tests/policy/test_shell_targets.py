@@ -25,7 +25,7 @@ def native(command, cwd=ROOT):
 @pytest.mark.parametrize(
     "command",
     ["rm -rf ~", "rm -rf ~/", "rm -rf $HOME", 'rm -rf "$HOME"', "rm -rf ${HOME}", 'rm -rf "${HOME:-/tmp}"',
-     "rm -rf ~/*", "rm -rf $HOME/*", "rm -rf ~/.", "rm -rf ~/x/..", "d=~; rm -rf $d", 'd=$HOME; rm -rf "$d"',
+     "rm -rf ~/*", "rm -rf $HOME/*", "rm -rf ~/.", "rm -rf ~/x/..", "rm -rf ~/..", "cd ~/.. && rm -rf .", "d=~; rm -rf $d", 'd=$HOME; rm -rf "$d"',
      "cd ~ && rm -rf .", "cd && rm -rf *", "cd; rm -rf ./*", "cd ~ && rm -rf *", "sh -c 'rm -rf ~'",
      "find ~ -delete", "find $HOME -mindepth 1 -delete", "find ~ -exec rm -rf {} +", "find ~ -name x -exec rm {} ';'",
      "env rm -rf ~", "sudo rm -rf ~", "rm -rf /", "rm -rf /*", "rm -rf ../../..", "rm -rf ../..", "rm -rf ..",
@@ -218,6 +218,8 @@ def test_what_may_write_is_not_said_to_only_look(command):
         ("/dev/null", Zone.TEMPORARY),
         ("/dev/sda", Zone.GROUND),
         ("~root/x", Zone.OUTSIDE),
+        ("~root", Zone.GROUND),
+        ("~root/../x", Zone.GROUND),
     ],
 )
 def test_every_path_has_its_zone(path, zone):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.kernel.policy.paths import normal
+from bascule.kernel.policy.paths import normal, shell_path
 from bascule.kernel.policy.shell.reading import Command, Reading, places_of, read
 from bascule.kernel.policy.shell.targets import written
 from bascule.kernel.policy.shell.traits import (
@@ -125,7 +125,7 @@ def _of_native_command(command: Any, project: Project, cwd: str) -> Facts:
     if not isinstance(command, str):
         return Facts(traits=(OPAQUE,), notes=("there is no command to read",))
     reading = read(command)
-    places = [cwd, *(normal(change, cwd) for change in places_of(reading.commands) if change)]
+    places = [cwd, *(shell_path(change, cwd) for change in places_of(reading.commands) if change)]
     writes = _everywhere(project, reading.writes, places)
     # A secret is one whichever program is given it: every word is looked at.
     words = [*reading.reads, *(path for each in reading.commands for path in _named_paths(each))]
@@ -186,8 +186,8 @@ def _blamed(project: Project, writes: list[str], reads: list[str]) -> dict[str, 
 
 def _paths(reading: Reading, cwd: str) -> tuple[str, ...]:
     """Each written path from wherever the command may stand: its directory, and those it changes to."""
-    places = [cwd, *(normal(change, cwd) for change in places_of(reading.commands) if change)]
-    return tuple(dict.fromkeys(normal(path, place) for path in reading.writes for place in places))
+    places = [cwd, *(shell_path(change, cwd) for change in places_of(reading.commands) if change)]
+    return tuple(dict.fromkeys(shell_path(path, place) for path in reading.writes for place in places))
 
 
 def _get(params: Any, name: str) -> Any:

@@ -15,12 +15,23 @@ _TRAILING = re.compile(r"(?<=[^/. ])[. ]+(?=/|\Z)")
 
 
 def normal(path: str, directory: str = "") -> str:
-    """Without empty, `.` and `..` steps as far as text tells; links are the file system's business.
-
-    Seen from a directory, `~` is a home, as in a shell; a file of that name is written `./~`.
-    """
-    joined = f"{directory}/{path}" if directory and not path.startswith(("/", "~")) else path
+    """Without empty, `.` and `..` steps as far as text tells; links are the file system's business."""
+    joined = f"{directory}/{path}" if directory and not path.startswith("/") else path
     return normpath(joined) if joined else ""
+
+
+def shell_path(path: str, directory: str = "") -> str:
+    """The same for a word of a shell, where `~` at the beginning is a home; a file of that name is written `./~`.
+
+    A home is no step that `..` could take back: `~/../x` stays as it is.
+    """
+    if not path.startswith("~"):
+        if not directory.startswith("~") or path.startswith("/"):
+            return normal(path, directory)
+        path = f"{directory}/{path}"
+    home, _, rest = path.partition("/")
+    inside = normpath(rest).lstrip("/") if rest else "."
+    return home if inside in (".", "") else f"{home}/{inside}"
 
 
 def path_matches(glob: str, path: str, *, exact: bool) -> bool:

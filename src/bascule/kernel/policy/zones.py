@@ -7,7 +7,7 @@ import re
 from enum import IntEnum
 from posixpath import normpath
 
-from bascule.kernel.policy.paths import normal, path_matches
+from bascule.kernel.policy.paths import normal, path_matches, shell_path
 
 
 class Zone(IntEnum):
@@ -60,7 +60,7 @@ class Project:
 
     def absolute(self, path: str, place: str) -> str:
         """As one absolute path; `~` stays where no home is known, and `~name` always."""
-        joined = normal(path, place)
+        joined = shell_path(path, place)
         if self.home and (joined == "~" or joined.startswith("~/")):
             joined = normpath(self.home + joined[1:])
         return "/" + joined.lstrip("/") if joined.startswith("/") else joined
@@ -71,7 +71,8 @@ class Project:
         if path in _NO_FILES:
             return Zone.TEMPORARY
         if path.startswith("~"):
-            return Zone.GROUND if path == "~" else Zone.OUTSIDE
+            _, _, rest = path.partition("/")
+            return Zone.GROUND if not rest or rest.startswith("..") else Zone.OUTSIDE
         if not path.startswith("/"):
             # The project's own directory is not known to be above it: `../x` from nowhere.
             return Zone.OUTSIDE if path.startswith("..") else Zone.INSIDE

@@ -7,7 +7,7 @@ from shlex import quote
 
 import msgspec
 
-from bascule.kernel.policy.paths import normal
+from bascule.kernel.policy.paths import shell_path
 from bascule.kernel.policy.shell import assigning, git, interpreters, wrappers
 from bascule.kernel.policy.shell.fields import ANSWERING, Field, Scope, known
 from bascule.kernel.policy.shell.grammar import parse
@@ -174,7 +174,7 @@ def places_of(commands: Sequence[Command]) -> list[str]:
 def _workspace_files(reader: "_Reader") -> tuple[str, ...]:
     """Scripts seen from where the command starts; after `cd` from there as well, since only running tells which."""
     files = (
-        normal(script, place)
+        shell_path(script, place)
         for place in ("", *(change for change in places_of(reader.commands) if change))
         for script in reader.scripts
         if not script.startswith(("/", "~"))
