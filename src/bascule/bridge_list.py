@@ -9,6 +9,7 @@ from bascule.desktop.declared import DesktopDeclared
 from bascule.game.declared import GameDeclared
 from bascule.kernel.declared import Declared
 from bascule.kernel.rows import Row
+from bascule.native.declared import NativeDeclared
 from bascule.workspace.declared import WorkspaceDeclared
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ BRIDGES: tuple[Declared, ...] = (
     WorkspaceDeclared(),
     GameDeclared(),
     DesktopDeclared(),
+    NativeDeclared(),
 )
 
 

@@ -141,7 +141,11 @@ def could_apply(rule: Rule, principal: str, method: str, effect: Effect) -> bool
 
 def _has_facts(rule: Rule, method: str) -> bool:
     """A rule on commands says nothing about methods without one, so these stay as fast as they were."""
-    return method in COMMAND_METHODS or (bool(rule.paths) and method in PATH_METHODS)
+    if method in COMMAND_METHODS:
+        return True
+    # Where a path lies is a trait of the methods that say from which project they are seen.
+    traits = bool(rule.traits) and method.startswith("native.")
+    return method in PATH_METHODS and (bool(rule.paths) or traits)
 
 
 def params_match(rule: Rule, params: Any) -> bool:
