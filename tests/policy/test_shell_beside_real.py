@@ -21,7 +21,7 @@ _LINES = [
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_what_a_real_shell_gives_to_rm_was_foreseen(tmp_path, shell):
     """A program named rm that writes down what it gets, in its own directory and with its own home."""
-    if shutil.which(shell) is None:
+    if shutil.which(shell) is None and os.environ.get("CI") != "true":
         pytest.skip(f"no {shell} here")
     home, root, bin_directory = tmp_path / "home", tmp_path / "home" / "project", tmp_path / "bin"
     (root / "sub").mkdir(parents=True)

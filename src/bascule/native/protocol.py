@@ -32,7 +32,8 @@ class HookAnswer(Result, frozen=True, kw_only=True):
     # What the hook prints for its client; nothing when it is empty.
     output: dict[str, Any] = {}
     # observed: the client decides. decided: this answer does.
-    record: str = "observed"
+    # gap: the end of a call whose beginning nobody reported.
+    record: Literal["observed", "decided", "gap"]
     # What the rules say, whatever is done about it.
     verdict: str | None = None
     rule: str | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+from typing import Literal
 
 import msgspec
 
@@ -112,7 +113,7 @@ class Native:
             self.sessions.ended(session, key)
         self.tally.call(hook.client, judged.verdict, hook.title, undoable=run_id is not None)
         verdict = judged.verdict
-        record = "decided" if decided else "observed"
+        record: Literal["observed", "decided"] = "decided" if decided else "observed"
         effect.details |= {
             "client": hook.client,
             "session": hook.session,
@@ -191,7 +192,7 @@ class Native:
             effect.details["run"] = ended.run_id
             # Off the client's way: the next call that may write waits for it.
             self._tasks.start(self._end(session, ended.run_id, ok=hook.moment != "failed"), f"end {ended.run_id}")
-        return HookAnswer(run_id=ended.run_id)
+        return HookAnswer(record="observed", run_id=ended.run_id)
 
     async def _end(self, session: Session, run_id: str, *, ok: bool) -> None:
         paths = await self._runs.end(run_id, ok=ok)
@@ -210,7 +211,7 @@ class Native:
         if hook.moment in ("stop", "stop_failed", "end") and hook.agent is None:
             calls = self.sessions.give_up(session)
             self._tasks.start(self._stopped(session, calls, hook.transcript), f"stop of {hook.session}")
-        return HookAnswer()
+        return HookAnswer(record="observed")
 
     async def _warm(self, directory: str) -> None:
         await self._runs.warm(await asyncio.to_thread(self._machine.project, directory))

@@ -40,7 +40,7 @@ class Session:
         self.name = name
         self.state: State | None = None
         self.evidence = ""
-        self.heard_at = 0.0
+        self.noted_at = 0.0
         self.directory: str | None = None
         self.process: ProcessStart | None = None
         self.pid: int | None = None
@@ -84,7 +84,7 @@ class Sessions:
         if hook.agent is None or hook.moment in ("before", "after", "failed", "question", "asks"):
             session.state = following(session.state, hook.moment, hook.about)
             session.evidence = f"{hook.name} {hook.about}" if hook.about else hook.name
-            session.heard_at = self._clock.monotonic()
+            session.noted_at = self._clock.monotonic()
         self._publish(session)
         return session
 
@@ -100,7 +100,7 @@ class Sessions:
         return [each for each in reversed(self._sessions.values()) if client in (None, each.client)]
 
     def view(self, session: Session) -> SessionView:
-        age = timedelta(seconds=self._clock.monotonic() - session.heard_at)
+        age = timedelta(seconds=self._clock.monotonic() - session.noted_at)
         state = session.state or State.IDLE
         evidence, verified = session.evidence, False
         if session.process is not None and session.pid is not None and state is not State.ENDED:

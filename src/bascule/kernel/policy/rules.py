@@ -197,8 +197,8 @@ def _all_allowed(rule: Rule, facts: Facts) -> bool:
         if facts.redirected and not rule.paths:
             return False
     elif rule.traits:
-        said = {trait for trait in facts.traits if trait not in UNSAID or trait in rule.traits}
-        if not said or not said <= set(rule.traits):
+        counted = {trait for trait in facts.traits if trait not in UNSAID or trait in rule.traits}
+        if not counted or not counted <= set(rule.traits):
             return False
     if not rule.paths or (rule.commands and not facts.paths):
         return True
