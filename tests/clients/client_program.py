@@ -40,6 +40,8 @@ class Client:
         self.home.mkdir()
         self.project.mkdir()
         self.program = str(PROGRAMS / name)
+        # More words for a turn without a screen.
+        self.options = []
         self.environment = {
             "HOME": str(self.home),
             "PATH": f"{PROGRAMS}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
@@ -84,11 +86,19 @@ class Client:
             file.write_text(json.dumps(settings))
         return self
 
+    def switch_on(self, *options, state_dir=None):
+        """Hooks on the client's own tools, as `bascule on` installs them."""
+        command = [BASCULE, "on", self.name, "--yes", "--state-dir", state_dir or self.daemon.state_dir, *options]
+        subprocess.run(
+            command, env=self.environment, cwd=self.project, check=True, capture_output=True, timeout=PATIENCE
+        )
+        return self
+
     def words(self, prompt):
         """One turn without a screen."""
         if self.name == "codex":
-            return [self.program, "exec", "--skip-git-repo-check", prompt]
-        return [self.program, "-p", prompt, "--allowedTools", "mcp__agent-bridge"]
+            return [self.program, "exec", "--skip-git-repo-check", *self.options, prompt]
+        return [self.program, "-p", prompt, "--allowedTools", "mcp__agent-bridge", *self.options]
 
     def run(self, prompt):
         done = subprocess.run(

@@ -27,6 +27,8 @@ class ScriptedModel:
         self.script = script
         # What the model was told, in order: for the message of a test that fails.
         self.prompts = []
+        # Names of the tools that the client offered with the last of them.
+        self.tools = []
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -39,6 +41,7 @@ class ScriptedModel:
     def reply(self, prompt, *, tools):
         if not tools:
             return "ok"
+        self.tools = [each.get("name") or each.get("type") for each in tools]
         self.prompts.append(prompt)
         return self.script(prompt)
 
@@ -89,7 +92,8 @@ def _anthropic(model, body):
     yield {"type": "message_start", "message": message | {"content": [], "stop_reason": None, "usage": usage}}
     if isinstance(reply, Call):
         names = [each.get("name", "") for each in body["tools"]]
-        name = next(name for name in names if name.endswith(f"__{reply.tool}"))
+        # One of ours, or the client's own.
+        name = next(name for name in names if name == reply.tool or name.endswith(f"__{reply.tool}"))
         block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": name, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(reply.arguments)}
     else:
@@ -108,12 +112,14 @@ def _responses(model, body):
     reply = model.reply(prompt, tools=body.get("tools"))
     response = {"id": f"resp_{uuid.uuid4().hex}"}
     if isinstance(reply, Call):
-        space = next(
+        spaces = [
             each["name"]
             for each in body["tools"]
             if each.get("type") == "namespace" and reply.tool in [tool["name"] for tool in each["tools"]]
-        )
-        about = {"namespace": space, "name": reply.tool, "arguments": json.dumps(reply.arguments)}
+        ]
+        about = {"name": reply.tool, "arguments": json.dumps(reply.arguments)}
+        # Codex's own tools are in no namespace.
+        about |= {"namespace": spaces[0]} if spaces else {}
         item = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", "call_id": f"call_{uuid.uuid4().hex}"} | about
     else:
         content = [{"type": "output_text", "text": reply, "annotations": []}]

@@ -7,9 +7,8 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from patience import PATIENCE
-
 from bascule.client import SyncClient
+from patience import PATIENCE
 
 BRIDGE_NATIVE = str(Path(sys.executable).parent / "bridge-native")
 _calls = count(1)

@@ -3,12 +3,13 @@
 import json
 import os
 import subprocess
+import time
 
 import pytest
 from native_scene import BRIDGE_NATIVE, Scene
-from patience import PATIENCE
 
 from bascule.client import SyncClient
+from patience import PATIENCE
 
 
 def hook(scene, event, *options, state=None):
@@ -135,7 +136,7 @@ def test_calls_in_the_transcript_that_no_hook_announced_are_counted_once(scene, 
     scene.after("ls", call_id)
     for _ in range(2):
         scene.note("Stop", transcript_path=str(transcript))
-    found = [each for each in _until(lambda: [r for r in records(scene, "native.after") if r["outcome"] == "gap"])]
+    found = _until(lambda: [each for each in records(scene, "native.after") if each["outcome"] == "gap"])
     assert [each["details"]["calls"] for each in found] == [1]
 
 
@@ -146,10 +147,9 @@ def test_forged_hooks_give_nobody_a_permission(scene):
     event = {**bash(scene, "rm -rf ~", "t1"), **forged}
     answer = scene.send("native.before", event)
     assert answer["verdict"] == "deny"
-    assert scene.wire.call("approvals.list", {}) == scene.wire.call("approvals.list", {})
     with SyncClient.connect(scene.daemon.state_dir) as agent:
         agent.register("Jerry")
-        with pytest.raises(Exception, match="may not call native.mode|not for agents"):
+        with pytest.raises(Exception, match="may not call"):
             agent.call("native.mode", {"client": "claude", "mode": "observe"})
 
 
@@ -203,8 +203,6 @@ def _with_output(pair):
 
 
 def _until(condition):
-    import time
-
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if found := condition():

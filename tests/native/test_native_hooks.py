@@ -48,7 +48,7 @@ def event(name, tool=None, arguments=None, **more):
         ("gemini", "read_file", {"absolute_path": "/p/a"}, "read", None, ("/p/a",)),
     ],
 )
-def test_a_clients_own_tools_are_known(client, tool, arguments, kind, command, paths):
+def test_a_clients_own_tools_are_known(client, tool, arguments, kind, command, paths):  # noqa: PLR0917 - one row each
     hook = read_hook(client, event("PreToolUse", tool, arguments, tool_use_id="t1"))
     assert (hook.kind, hook.command, hook.paths, hook.call_id) == (kind, command, paths, "t1")
 

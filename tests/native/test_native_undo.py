@@ -44,17 +44,17 @@ SCRIPTS = [
     "sed -i s/value/broken/ src/*.py",
     "perl -pi -e 's/value/broken/' src/m5.py",
     "python3 -c 'import shutil; shutil.rmtree(\"src\")'",
-    "python3 - <<'E'\nimport os\nfor n in os.listdir('src'):\n    p = os.path.join('src', n)\n    os.path.isfile(p) and os.remove(p)\nE",
+    "python3 - <<'E'\nimport glob, os\nfor name in glob.glob('src/*.py'):\n    os.remove(name)\nE",
     "cp src/m1.py src/m2.py; cp -r tests/. src/",
     "tar cf a.tar src && rm -rf src",
     "tar czf a.tgz src && rm -rf src && mkdir src && echo x > src/new",
-    "for f in src/*.py; do echo x > \"$f\"; done",
+    'for f in src/*.py; do echo x > "$f"; done',
     "echo x > new.txt; mkdir -p a/b/c; touch a/b/c/d",
     "touch 'a b' \"a'b\" -- '-rf'; rm -rf src",
     "ln -s src again; rm -rf src",
     "printf 'a\\0b' > src/m1.py",
     "rm -f .gitignore .env; echo '*' > .gitignore",
-    "D=src; rm -rf \"$D\"",
+    'D=src; rm -rf "$D"',
     "ls | grep src | xargs rm -rf",
     "bash -c 'bash -c \"rm -rf src\"'",
     "rm -rf empty tests src/deep",
@@ -151,7 +151,7 @@ def test_a_project_without_git_is_undone_as_well(start_daemon, tmp_path):
 
 def test_in_the_home_itself_there_is_no_undo_and_it_says_so(start_daemon, tmp_path):
     home = tmp_path / "home"
-    make_project((home / "project"))
+    make_project(home / "project")
     outside = Scene(start_daemon(None, env={"HOME": str(home)}), home)
     try:
         _, answer = outside.before("rm -rf build")

@@ -25,7 +25,8 @@ def native(command, cwd=ROOT):
 @pytest.mark.parametrize(
     "command",
     ["rm -rf ~", "rm -rf ~/", "rm -rf $HOME", 'rm -rf "$HOME"', "rm -rf ${HOME}", 'rm -rf "${HOME:-/tmp}"',
-     "rm -rf ~/*", "rm -rf $HOME/*", "rm -rf ~/.", "rm -rf ~/x/..", "rm -rf ~/..", "cd ~/.. && rm -rf .", "d=~; rm -rf $d", 'd=$HOME; rm -rf "$d"',
+     "rm -rf ~/*", "rm -rf $HOME/*", "rm -rf ~/.", "rm -rf ~/x/..", "rm -rf ~/..", "cd ~/.. && rm -rf .",
+     "d=~; rm -rf $d", 'd=$HOME; rm -rf "$d"',
      "cd ~ && rm -rf .", "cd && rm -rf *", "cd; rm -rf ./*", "cd ~ && rm -rf *", "sh -c 'rm -rf ~'",
      "find ~ -delete", "find $HOME -mindepth 1 -delete", "find ~ -exec rm -rf {} +", "find ~ -name x -exec rm {} ';'",
      "env rm -rf ~", "sudo rm -rf ~", "rm -rf /", "rm -rf /*", "rm -rf ../../..", "rm -rf ../..", "rm -rf ..",

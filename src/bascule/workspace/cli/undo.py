@@ -42,12 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run_undo(args: argparse.Namespace) -> int:
-    # Words of a command look like options: everything after the first word is taken as it is, ours picked out.
-    words = list(args.words)
-    for name in ("--dry-run", "--json"):
-        if name in words:
-            words.remove(name)
-            setattr(args, name[2:].replace("-", "_"), True)
+    words = _own_options(args)
     with connect(args) as client:
         found = _undoable(client)
         if not words:
@@ -59,6 +54,20 @@ def run_undo(args: argparse.Namespace) -> int:
         count = len(result["changes"])
         say(f"would put back {count} files of {run_id}" if args.dry_run else f"put back {count} files of {run_id}")
     return code
+
+
+def _own_options(args: argparse.Namespace) -> list[str]:
+    """Words of a command look like options: everything behind the first word is taken as it is, ours picked out."""
+    words: list[str] = []
+    given = iter(args.words)
+    for word in given:
+        if word in ("--dry-run", "--json"):
+            setattr(args, word[2:].replace("-", "_"), True)
+        elif word == "--state-dir":
+            args.state_dir = next(given, None)
+        else:
+            words.append(word)
+    return words
 
 
 def _undoable(client: SyncClient) -> list[dict[str, Any]]:
