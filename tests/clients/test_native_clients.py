@@ -137,3 +137,61 @@ def test_on_and_off_leave_the_settings_as_they_were(claude):
         check=True, capture_output=True, timeout=PATIENCE, env=claude.environment,
     )  # fmt: skip
     assert settings.read_bytes() == was
+
+
+# -- Codex ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def codex(make_client):
+    client = make_client("codex")
+    # Its own sandbox and questions are not what is looked at here.
+    client.options = ["--dangerously-bypass-approvals-and-sandbox"]
+    fill(client.project)
+    return client
+
+
+def codex_runs(model, command):
+    """Its shell has another name in every other version."""
+
+    def script(prompt):
+        if "please" not in prompt:
+            return DONE
+        if "exec_command" in model.tools:
+            return call("exec_command", cmd=command)
+        return call("shell_command", command=command)
+
+    return script
+
+
+def test_what_codex_destroyed_with_its_own_shell_is_undone(codex, model, wire):
+    codex.switch_on()
+    was = state(codex.project)
+    model.script = codex_runs(model, "find src -delete; mv keep kept")
+    codex.run("please destroy")
+    assert state(codex.project) != was
+    daemon = wire(codex.daemon)
+    found = until(lambda: undoable(daemon), f"the call is a run; Codex offers {model.tools}")
+    daemon.call("runs.undo", {"runId": found[0]["runId"]})
+    assert state(codex.project) == was
+
+
+def test_codex_obeys_a_denial(codex, model, wire):
+    codex.switch_on()
+    wire(codex.daemon).call("native.mode", {"client": "codex", "mode": "enforce"})
+    model.script = codex_runs(model, "git push origin main; touch ran")
+    codex.run("please push")
+    assert not (codex.project / "ran").exists()
+    assert "native-sends" in model.prompts[-1]
+
+
+def test_on_and_off_leave_the_settings_of_codex_as_they_were(codex):
+    folder = codex.home / ".codex"
+    was = {name: (folder / name).read_bytes() for name in ("hooks.json", "config.toml")}
+    codex.switch_on()
+    assert b"trusted_hash" in (folder / "config.toml").read_bytes()
+    subprocess.run(
+        [BASCULE, "off", "codex", "--yes", "--state-dir", codex.daemon.state_dir],
+        check=True, capture_output=True, timeout=PATIENCE, env=codex.environment,
+    )  # fmt: skip
+    assert {name: (folder / name).read_bytes() for name in was} == was

@@ -141,7 +141,7 @@ def apply_plan(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
         return 0
     for change in plan.changes:
         show(visible(change.diff()) + "\n")
-    if not args.yes and not _agreed():
+    if not args.yes and not agreed("Write this?"):
         show("nothing was written")
         return 1
     try:
@@ -164,10 +164,10 @@ def apply_plan(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     return 0
 
 
-def _agreed() -> bool:
+def agreed(question: str) -> bool:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise WrongUsage("nobody can be asked here, so nothing was written", "run it in a terminal, or pass --yes")
-    say("Write this? [y/N]")
+    say(f"{question} [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

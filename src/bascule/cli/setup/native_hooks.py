@@ -89,10 +89,6 @@ def plan(request: SetupRequest, client: str, program: str, record: Record, *, cl
     change = Change(path=path, edit=edit, mode=0o644)
     if change.is_needed:
         made.changes.append(change)
-    if client == "codex" and not undo:
-        made.notes.append(
-            "Codex runs a new hook only after you have looked at it: type /hooks in Codex and trust ours."
-        )
     if not undo:
         made.notes.append("What hooks cannot see is in docs/native.md; `bascule native report` says what they saw.")
     return made

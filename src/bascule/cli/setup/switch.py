@@ -2,11 +2,17 @@
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from bascule.cli import paste
-from bascule.cli.setup.command import apply_plan, beside, home_of
+from bascule.cli.setup.command import agreed, apply_plan, beside, home_of
 from bascule.foundation import paths
 from bascule.local_client.exits import WrongUsage
+from bascule.programs.helpers.terminal import show
+
+if TYPE_CHECKING:
+    from bascule.cli.setup.changes import Change
+    from bascule.cli.setup.clients import SetupRequest
 
 CLIENTS = ("claude", "codex", "gemini")
 _EPILOG = """\
@@ -58,5 +64,34 @@ def run_switch(args: argparse.Namespace) -> int:
         each for each in CLIENTS if os.path.isdir(os.path.dirname(settings_file(request, each)))
     ]:
         made = plan(request, client, beside(paste.command(), PROGRAM), record, closed=args.closed, undo=args.undo)
+        file = settings_file(request, client)
+        if client == "codex" and args.undo and (trusted := _trusted(file)) is not None:
+            made.changes.append(trusted)
         code = max(code, apply_plan(args, made, record))
+        if client == "codex" and not args.undo and code == 0:
+            _trust(args, request)
     return code
+
+
+def _trusted(hooks_file: str) -> "Change | None":
+    from bascule.cli.setup.codex_trust import forget
+
+    return forget(os.path.join(os.path.dirname(hooks_file), "config.toml"), os.path.realpath(hooks_file))
+
+
+def _trust(args: argparse.Namespace, request: "SetupRequest") -> None:
+    """With the person's yes: without it `codex exec` leaves our hooks out, and says nothing."""
+    from bascule.cli.setup.codex_trust import CannotAsk, trust, untrusted
+
+    environment = {**request.environment, "HOME": request.home}
+    try:
+        waiting = untrusted(environment, request.home)
+        if not waiting:
+            return
+        question = f"Codex does not trust {len(waiting)} of these hooks yet, and skips them. Trust them as they are?"
+        if args.yes or agreed(question):
+            show(f"Codex trusts {trust(environment, request.home)} hooks now")
+        else:
+            show("Codex runs them only after you have trusted them: type /hooks in Codex")
+    except CannotAsk as fault:
+        show(f"Codex could not be asked ({fault}): type /hooks in Codex and trust ours")

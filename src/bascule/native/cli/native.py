@@ -58,7 +58,7 @@ def run_report(args: argparse.Namespace) -> int:
         show_json(report)
         return 0
     if not report["calls"]:
-        show("no call of an agent's own tool was seen yet: `bascule native on` says how hooks are installed")
+        show("no call of an agent's own tool was seen yet: `bascule on claude` installs hooks")
         return 0
     asks, denies = report.get("wouldAsk", 0), report.get("wouldDeny", 0)
     show(

@@ -39,7 +39,7 @@ _NOTE = "/v1/sessions/note"
 _USAGE = """\
 usage: bridge-native --client claude|codex|gemini [--closed] [--state-dir DIR]
 
-A client runs this as a hook (`bascule native on`): it reads the client's JSON and prints what the client is to do.
+A client runs this as a hook (`bascule on`): it reads the client's JSON and prints what the client is to do.
   --closed    refuse calls of tools while the daemon cannot be asked; without it they go on
 """
 
