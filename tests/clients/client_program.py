@@ -48,6 +48,9 @@ class Client:
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
             "ANTHROPIC_BASE_URL": model.url,
+            "GOOGLE_GEMINI_BASE_URL": model.url,
+            "GEMINI_API_KEY": "scripted",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "ANTHROPIC_API_KEY": "sk-ant-api03-scripted-model-scripted-model",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             # Our tools are listed from the start, as with few servers.
@@ -60,7 +63,7 @@ class Client:
             "setup",
             self.name,
             "--yes",
-            "--allow-tools",
+            *([] if self.name == "gemini" else ["--allow-tools"]),
             "--state-dir",
             self.daemon.state_dir,
             *options,
@@ -71,6 +74,10 @@ class Client:
         if self.name == "codex":
             config = self.home / ".codex" / "config.toml"
             config.write_text(f"{_CODEX.format(url=self.model.url)}\n{config.read_text()}")
+        elif self.name == "gemini":
+            file = self.home / ".gemini" / "settings.json"
+            settings = json.loads(file.read_text()) | {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+            file.write_text(json.dumps(settings))
         else:
             # What a person has answered once: theme, this key, this directory.
             file = self.home / ".claude.json"
@@ -98,6 +105,9 @@ class Client:
         """One turn without a screen."""
         if self.name == "codex":
             return [self.program, "exec", "--skip-git-repo-check", *self.options, prompt]
+        if self.name == "gemini":
+            # Without a model named it asks another one first, which to use.
+            return [self.program, "-p", prompt, "-m", "gemini-2.5-flash", *self.options]
         return [self.program, "-p", prompt, "--allowedTools", "mcp__agent-bridge", *self.options]
 
     def run(self, prompt):

@@ -1,4 +1,4 @@
-"""A model that says what a test wrote for it, behind the two APIs that Claude Code and Codex speak.
+"""A model that says what a test wrote for it, behind the APIs that Claude Code, Codex and Gemini CLI speak.
 
 A script is a function: it gets the last thing the model was told (the user's words, or a tool's result) and returns
 `call(tool, **arguments)` or a text. What the client asks beside the conversation (a title for it, a summary) offers no
@@ -63,6 +63,9 @@ def _handler(model):
                 events = _anthropic(model, body)
             elif self.path.endswith("/responses"):
                 events = _responses(model, body)
+            elif "GenerateContent" in self.path:
+                self._stream(_gemini(model, body))
+                return
             else:
                 self.send_error(404)
                 return
@@ -72,7 +75,25 @@ def _handler(model):
             for event in events:
                 self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
 
+        def _stream(self, answer):
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(f"data: {json.dumps(answer)}\r\n\r\n".encode())
+
     return Handler
+
+
+def _gemini(model, body):
+    parts = body["contents"][-1]["parts"]
+    told = [part.get("functionResponse", {}).get("response") or part.get("text", "") for part in parts]
+    tools = [tool for each in body.get("tools", ()) for tool in each.get("functionDeclarations", ())]
+    reply = model.reply("\n".join(each if isinstance(each, str) else json.dumps(each) for each in told), tools=tools)
+    is_call = isinstance(reply, Call)
+    part = {"functionCall": {"name": reply.tool, "args": reply.arguments}} if is_call else {"text": reply}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    content = {"role": "model", "parts": [part]}
+    return {"candidates": [{"content": content, "finishReason": "STOP", "index": 0}], "usageMetadata": usage}
 
 
 def _text_of(content):

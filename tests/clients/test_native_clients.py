@@ -195,3 +195,35 @@ def test_on_and_off_leave_the_settings_of_codex_as_they_were(codex):
         check=True, capture_output=True, timeout=PATIENCE, env=codex.environment,
     )  # fmt: skip
     assert {name: (folder / name).read_bytes() for name in was} == was
+
+
+# -- Gemini CLI -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gemini(make_client):
+    client = make_client("gemini")
+    client.options = ["--yolo"]
+    fill(client.project)
+    return client
+
+
+def test_what_gemini_cli_destroyed_with_its_own_shell_is_undone(gemini, model, wire):
+    gemini.switch_on()
+    was = state(gemini.project)
+    model.script = runs_shell(DESTROY, "run_shell_command")
+    gemini.run("please destroy")
+    assert state(gemini.project) != was
+    daemon = wire(gemini.daemon)
+    found = until(lambda: undoable(daemon), "the call is a run")
+    daemon.call("runs.undo", {"runId": found[0]["runId"]})
+    assert state(gemini.project) == was
+
+
+def test_gemini_cli_obeys_a_denial(gemini, model, wire):
+    gemini.switch_on()
+    wire(gemini.daemon).call("native.mode", {"client": "gemini", "mode": "enforce"})
+    model.script = runs_shell("git push origin main; touch ran", "run_shell_command")
+    gemini.run("please push")
+    assert not (gemini.project / "ran").exists()
+    assert "native-sends" in model.prompts[-1]

@@ -141,11 +141,16 @@ class Sessions:
     def began(self, session: Session, call: OpenCall) -> OpenCall | None:
         """The oldest open call, when there are too many."""
         session.calls += 1
+        if call.key in session.open:
+            # A client without ids does the same twice at once.
+            call.key = f"{call.key}#{session.calls}"
         session.open[call.key] = call
         session.announced.add(call.key)
         return session.open.popitem(last=False)[1] if len(session.open) > MAX_OPEN else None
 
     def ended(self, session: Session, key: str) -> OpenCall | None:
+        if key not in session.open:
+            key = next((each for each in session.open if each.startswith(f"{key}#")), key)
         return session.open.pop(key, None)
 
     def give_up(self, session: Session) -> list[OpenCall]:
