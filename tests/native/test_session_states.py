@@ -11,7 +11,7 @@ from bascule.native.hooks import Moment
 from bascule.native.states import QUIET, State, following, is_probably_idle
 
 MOMENTS = get_args(Moment)
-SAID = {
+EXPECTED = {
     "before": State.WORKS,
     "after": State.WORKS,
     "failed": State.WORKS,
@@ -29,7 +29,7 @@ SAID = {
     ("state", "moment"), list(product([None, *State], [each for each in MOMENTS if each != "notice"]))
 )
 def test_every_event_says_the_same_in_every_state(state, moment):
-    assert following(state, moment, None) is SAID[moment]
+    assert following(state, moment, None) is EXPECTED[moment]
 
 
 @pytest.mark.parametrize("state", [None, *State])

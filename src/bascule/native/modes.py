@@ -1,5 +1,6 @@
 """What hooks do, per client and directory: the choice for the nearest directory above counts."""
 
+from bascule.foundation.errors import Conflict
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.policy.paths import normal
@@ -7,6 +8,8 @@ from bascule.native.protocol import Client, Mode, ModeView
 from bascule.native.records import ModeRecord, mode_key
 
 DEFAULT_MODE: Mode = "observe"
+# A person chooses for a few directories; every one is looked at in every report.
+MAX_CHOICES = 200
 
 
 class Modes:
@@ -26,6 +29,10 @@ class Modes:
 
     def choose(self, tx: Transaction, client: Client, directory: str, mode: Mode, now_ms: int) -> ModeView:
         place = normal(directory)
+        if len(self.table.rows) >= MAX_CHOICES and mode_key(client, place) not in self.table.rows:
+            raise Conflict(
+                f"there are {MAX_CHOICES} choices already", hint="choose for a directory that holds several of them"
+            )
         record = ModeRecord(client=client, directory=place, mode=mode, chosen_at=now_ms)
         # What is said everywhere anyway need not be kept.
         is_default = mode == DEFAULT_MODE and place == "/"

@@ -47,8 +47,9 @@ A client runs this as a hook (`bascule on`): it reads the client's JSON and prin
 def main(arguments: Sequence[str]) -> int:
     options = _options(list(arguments))
     if options is None:
-        sys.stderr.write(_USAGE)
-        return exits.OK if "--help" in arguments else exits.USAGE
+        asked = "--help" in arguments
+        (sys.stdout if asked else sys.stderr).write(_USAGE)
+        return exits.OK if asked else exits.USAGE
     client, state, closed = options
     event = read_input()
     path = _PATHS.get(str(event.get("hook_event_name")), _NOTE)
