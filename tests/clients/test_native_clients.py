@@ -116,6 +116,16 @@ def test_claude_code_goes_on_while_the_daemon_is_down_and_stops_where_its_user_c
     assert "cannot be asked" in model.prompts[-1]
 
 
+def test_claude_code_calls_a_tool_of_ours_that_its_model_does_not_see(claude, model, wire):
+    claude.switch_on()
+    model.script = runs_shell("touch ran")
+    claude.run("please run")
+    assert "mcp_tool" in (claude.home / ".claude" / "settings.json").read_text()
+    assert not [name for name in model.tools if "native_hook" in name]
+    records = wire(claude.daemon).call("ledger.tail", {"limit": 200})
+    assert {each["principal"].partition(":")[0] for each in records if each["method"] == "native.before"} == {"agent"}
+
+
 def test_claude_code_reports_its_session(claude, model, wire):
     claude.switch_on()
     daemon = wire(claude.daemon)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.tool import Tool
 
 
 class NativeDeclared(Declared):
@@ -19,6 +20,11 @@ class NativeDeclared(Declared):
     made_by = "bascule.native.compose:make_native"
     checked_by = "bascule.native.cli.checks:CHECKS"
     commands = (Commands("bascule.native.cli.native", ("native", "sessions")),)
+
+    def hooks(self) -> "tuple[Tool, ...]":
+        from bascule.native.tools import HOOKS
+
+        return HOOKS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.native import rules as native_rules

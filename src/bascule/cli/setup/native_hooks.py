@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bascule.cli.setup.changes import Change
-from bascule.cli.setup.clients import JsonEdit, Plan, SetupRequest
-from bascule.cli.setup.json_text import JsonText
+from bascule.cli.setup.clients import SERVER, JsonEdit, Plan, SetupRequest
+from bascule.cli.setup.json_text import BadJson, JsonText
 from bascule.cli.setup.record import Record
 from bascule.foundation import paths
 
@@ -50,6 +50,48 @@ def settings_file(request: SetupRequest, client: str) -> str:
             return os.path.join(request.folder(".gemini"), "settings.json")
 
 
+# Claude Code calls the hidden tool of its session's own MCP server at these events: no program has to be started. At
+# the beginning and the end of a session the server may not be there.
+_THROUGH_MCP = frozenset(
+    ["PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "UserPromptSubmit", "Notification"]
+)
+_MCP_INPUT = {
+    "client": "claude",
+    "event": "${hook_event_name}",
+    "session": "${session_id}",
+    "cwd": "${cwd}",
+    "tool": "${tool_name}",
+    "input": "${tool_input}",
+    "id": "${tool_use_id}",
+    "agent": "${agent_id}",
+    "prompt": "${prompt}",
+    "about": "${notification_type}",
+}
+
+
+def mcp_handler() -> dict[str, Any]:
+    return {
+        "type": "mcp_tool",
+        "server": SERVER,
+        "tool": "native_hook",
+        "input": _MCP_INPUT,
+        "timeout": TIMEOUT_SECONDS,
+    }
+
+
+def has_server(request: SetupRequest) -> bool:
+    """Whether `bascule setup claude` has connected Claude Code, for every project of the user."""
+    beside = request.environment.get("CLAUDE_CONFIG_DIR")
+    path = os.path.join(os.path.abspath(beside) if beside else request.home, ".claude.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            entry = JsonText(file.read()).get("mcpServers", SERVER)
+    except (OSError, ValueError, BadJson):
+        return False
+    command = entry.get("command") if isinstance(entry, dict) else None
+    return isinstance(command, str) and os.path.basename(command) == "bascule"
+
+
 def handler(client: str, program: str, arguments: list[str], event: str) -> dict[str, Any]:
     match client:
         case "claude":
@@ -75,23 +117,25 @@ def plan(request: SetupRequest, client: str, program: str, record: Record, *, cl
     arguments = ["--client", client, *(["--closed"] if closed else [])]
     if request.state_dir:
         arguments += ["--state-dir", request.state_dir]
+    # With --closed a call is refused when nobody answers; a tool of MCP cannot say that.
+    through_mcp = _THROUGH_MCP if client == "claude" and not closed and has_server(request) else frozenset()
 
     def apply(document: JsonText) -> None:
         known = document.get("hooks")
         for event in list(known) if undo and isinstance(known, dict) else EVENTS[client]:
-            wanted = None if undo else _group(client, event, handler(client, program, arguments, event))
-            _set_group(document, event, wanted)
+            made = mcp_handler() if event in through_mcp else handler(client, program, arguments, event)
+            _set_group(document, event, None if undo else _group(client, event, made))
 
     edit = JsonEdit(apply, record.of(os.path.realpath(path)) if undo else None, comments=client == "gemini")
-    made = Plan()
+    planned = Plan()
     if undo and not os.path.exists(path):
-        return made
+        return planned
     change = Change(path=path, edit=edit, mode=0o644)
     if change.is_needed:
-        made.changes.append(change)
+        planned.changes.append(change)
     if not undo:
-        made.notes.append("What hooks cannot see is in docs/native.md; `bascule native report` says what they saw.")
-    return made
+        planned.notes.append("What hooks cannot see is in docs/native.md; `bascule native report` says what they saw.")
+    return planned
 
 
 def installed(client: str, environment: Mapping[str, str] | None = None) -> bool:
@@ -102,7 +146,7 @@ def installed(client: str, environment: Mapping[str, str] | None = None) -> bool
     try:
         with open(settings_file(request, client), encoding="utf-8") as file:
             known = JsonText(file.read(), comments=client == "gemini").get("hooks")
-    except (OSError, ValueError):
+    except (OSError, ValueError, BadJson):
         return False
     groups = [each for listed in known.values() if isinstance(listed, list) for each in listed] if known else []
     return any(_is_ours(group) for group in groups)
@@ -128,5 +172,13 @@ def _set_group(document: JsonText, event: str, wanted: dict[str, Any] | None) ->
 
 def _is_ours(group: Any) -> bool:
     hooks = group.get("hooks") if isinstance(group, dict) else None
-    words = [each.get("command") for each in hooks if isinstance(each, dict)] if isinstance(hooks, list) else []
-    return bool(words) and all(isinstance(each, str) and PROGRAM in each for each in words)
+    return isinstance(hooks, list) and bool(hooks) and all(_is_our_handler(each) for each in hooks)
+
+
+def _is_our_handler(handler: Any) -> bool:
+    if not isinstance(handler, dict):
+        return False
+    if handler.get("type") == "mcp_tool":
+        return handler.get("server") == SERVER and handler.get("tool") == "native_hook"
+    command = handler.get("command")
+    return isinstance(command, str) and PROGRAM in command
