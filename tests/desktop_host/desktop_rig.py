@@ -68,6 +68,7 @@ class Program:
 class Desktop:
     """One X server and one session bus. Everything on it ends with it."""
 
+    name = "xvfb"
     window_manager = ("openbox", "--sm-disable")
 
     def __init__(self, screen="1280x900x24"):

@@ -379,7 +379,7 @@ class TypeTextResult(Result, frozen=True, kw_only=True):
     evidence: Evidence
     effect: Effect
     # What became of the person's clipboard.
-    clipboard: Literal["restored", "empty", "lost"]
+    clipboard: Literal["restored", "empty", "lost", "untouched"]
     rematched: bool = False
 
 

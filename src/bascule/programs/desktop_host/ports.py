@@ -47,6 +47,7 @@ class Aborted(Exception):
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """A window with a title bar, or a popup of one."""
 
+    # A number of the backend's own, for as long as the window lives.
     handle: int
     pid: int
     # The best name of its program, and every name it is known by.
@@ -61,6 +62,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     active: bool = False
     # A menu or tooltip, which the window manager does not know.
     popup: bool = False
+    # Its program is not told where it is (Wayland): the places of its elements begin at a corner of the window.
+    placeless: bool = False
+    # It comes above all others that float when it is activated; a tile stays where it is.
+    floats: bool = False
 
 
 class Onto(msgspec.Struct, frozen=True):
@@ -114,7 +119,8 @@ class Halt:
 
 # Which program, and what kind of change.
 Changed = Callable[[str, str], None]
-Clipboard = Literal["restored", "empty", "lost"]
+# "untouched": the text went another way.
+Clipboard = Literal["restored", "empty", "lost", "untouched"]
 
 
 class Pasted(msgspec.Struct, frozen=True):
@@ -170,6 +176,13 @@ class Desktop(Protocol):
         """Behind what is in a field, with nothing selected: toolkits select it all when the focus comes."""
 
     async def set_value(self, element: Element, value: str | float) -> bool: ...
+
+    @property
+    def inserts(self) -> bool:
+        """Whether `insert` comes before `paste`: where a paste needs the focus, and that is not sure to stay."""
+
+    async def insert(self, element: Element, text: str, *, clear: bool) -> bool:
+        """Put a text into a field by its own program. False: it cannot; True proves nothing."""
 
     async def activate(self, window: Window) -> bool:
         """Bring to the front. False: it is not there yet."""

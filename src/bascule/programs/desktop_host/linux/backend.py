@@ -13,8 +13,8 @@ from bascule.programs.desktop_host.elements import Element, Key, Tree
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux import programs
 from bascule.programs.desktop_host.linux.parts import Finding, Session
+from bascule.programs.desktop_host.linux.sessions import session_of
 from bascule.programs.desktop_host.linux.trees import Trees
-from bascule.programs.desktop_host.linux.x11_session import X11Session
 from bascule.programs.desktop_host.ports import (
     BackendError,
     Changed,
@@ -36,7 +36,7 @@ class LinuxDesktop:
     ) -> None:
         """`on_stop_keys`: called, maybe on another thread, when the person presses the chord that stops everything."""
         given = dict(os.environ) if environment is None else environment
-        self._session: Session = X11Session(given, on_stop_keys)
+        self._session: Session = session_of(given, on_stop_keys)
         self._trees = Trees(given, self._session.windows, self._session.accessibility_hint)
 
     # -- life --
@@ -136,6 +136,13 @@ class LinuxDesktop:
 
     async def set_value(self, element: Element, value: str | float) -> bool:
         return await self._trees.set_value(element, value)
+
+    @property
+    def inserts(self) -> bool:
+        return self._session.inserts
+
+    async def insert(self, element: Element, text: str, *, clear: bool) -> bool:
+        return await self._trees.insert(element, text, clear=clear)
 
     def changes(self, on_change: Changed) -> AbstractAsyncContextManager[None]:
         return self._trees.changes(on_change)

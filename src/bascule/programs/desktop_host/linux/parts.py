@@ -71,6 +71,8 @@ class Session(Protocol):
     stop_keys: StopKeys
     # Worth knowing, and nothing wrong.
     notes: tuple[str, ...]
+    # Texts are put into fields by the programs themselves, and pasted only where that fails.
+    inserts: bool
     # What to do where no picture can be taken.
     picture_remedy: str
 

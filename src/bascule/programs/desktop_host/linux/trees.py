@@ -22,7 +22,7 @@ from bascule.programs.desktop_host.linux.actions import Actions
 from bascule.programs.desktop_host.linux.bus import BusError, BusLost, Gone
 from bascule.programs.desktop_host.linux.parts import Windows
 from bascule.programs.desktop_host.linux.toolkits import SLOWEST, Quirks
-from bascule.programs.desktop_host.linux.toplevels import assigned
+from bascule.programs.desktop_host.linux.toplevels import assigned, origin
 from bascule.programs.desktop_host.ports import (
     AppGone,
     BackendError,
@@ -58,6 +58,10 @@ class Trees:
         self._programs: dict[int, list[Program]] = {}
         # The accessible window that stands for a window of the session.
         self._roots: dict[int, Key] = {}
+        # Where its numbers begin, where they are not the screen's.
+        self._origins: dict[int, tuple[int, int]] = {}
+        # Programs that do not know where their windows are.
+        self._placeless: set[str] = set()
 
     # -- life --
 
@@ -122,6 +126,7 @@ class Trees:
             program = await self._program(a11y, windows, deadline)
             if program is None:
                 return Tree(elements=[], partial=("inaccessible",))
+            (self._placeless.add if windows[0].placeless else self._placeless.discard)(program.bus_name)
             reading = await a11y.read(program, deadline=deadline, max_nodes=max(2 * max_nodes, MIN_WALKED))
             quirks = await a11y.quirks(program)
             root = Key(program.bus_name, ROOT)
@@ -169,7 +174,7 @@ class Trees:
             element.rect = await a11y.extents(element.key)
 
         await asyncio.gather(*map(read, asked))
-        if quirks.window_relative:
+        if self._is_relative(windows[0], quirks):
             self._move_to_screen(tree, windows)
         clip(tree, await self._windows.screen())
 
@@ -184,7 +189,8 @@ class Trees:
         named = [each for each in there if each.pid == windows[0].pid and not each.popup]
         # A closed window's number comes again, for another's window.
         known = {each.handle: self._roots[each.handle] for each in there if each.handle in self._roots}
-        self._roots = known | assigned(tops, named, relative=quirks.window_relative)
+        self._origins = {handle: place for handle, place in self._origins.items() if handle in known}
+        self._roots = known | assigned(tops, named, relative=self._is_relative(windows[0], quirks))
         meant = [self._roots[each.handle] for each in windows if each.handle in self._roots]
         others = {self._roots[each.handle] for each in named if each.handle in self._roots} - set(meant)
         order = {key: at for at, key in enumerate(meant)}
@@ -192,14 +198,24 @@ class Trees:
         kept.sort(key=lambda pair: order.get(pair[0].key, len(order)))
         return [*kept, *(pair for pair in nodes if pair[1] != root)]
 
+    @staticmethod
+    def _is_relative(window: Window, quirks: Quirks) -> bool:
+        return quirks.window_relative or window.placeless
+
     def _move_to_screen(self, tree: Tree, windows: Sequence[Window]) -> None:
-        origins = {self._roots[each.handle]: each.rect for each in windows if each.handle in self._roots}
+        tops = {each.key: each for each in tree.elements if each.depth == 1}
+        origins: dict[Key, tuple[int, int]] = {}
+        for window in windows:
+            top = tops.get(self._roots[window.handle]) if window.handle in self._roots else None
+            if top is not None:
+                inside = [tree.elements[at].rect for at in top.children]
+                place = origin(window, top.rect, inside) if window.placeless else window.rect[:2]
+                origins[top.key] = self._origins[window.handle] = place
+        # Wayland's menus count from their window, and are top levels of their own.
+        elsewhere = self._origins.get(windows[0].handle, (0, 0)) if windows[0].placeless else (0, 0)
         offsets: list[tuple[int, int]] = []
         for element in tree.elements:
-            if element.depth == 1 and element.key in origins:
-                offset = origins[element.key][:2]
-            else:
-                offset = offsets[element.parent] if element.parent >= 0 else (0, 0)
+            offset = origins.get(element.key, elsewhere) if element.depth <= 1 else offsets[element.parent]
             offsets.append(offset)
             element.rect = element.rect.moved(*offset)
 
@@ -221,7 +237,8 @@ class Trees:
             node.parent = "" if element.depth > 1 else ROOT
             (now, _), *_ = elements_of(program, quirks, [node])
             now.value = await a11y.value(now, quirks)
-            now.rect = await a11y.extents(element.key) if not quirks.window_relative else element.rect
+            relative = quirks.window_relative or element.key.program in self._placeless
+            now.rect = element.rect if relative else await a11y.extents(element.key)
             now.visible, now.depth = element.visible, element.depth
             return now
         return None
@@ -231,8 +248,9 @@ class Trees:
         if root is None:
             return None
         async with self._asking() as a11y:
-            if (program := a11y.known(root.program)) and (await a11y.quirks(program)).window_relative:
-                x, y = x - window.rect.x, y - window.rect.y
+            if (program := a11y.known(root.program)) and self._is_relative(window, await a11y.quirks(program)):
+                left, top = self._origins.get(window.handle, window.rect[:2])
+                x, y = x - left, y - top
             return await Actions(a11y).element_at(root, x, y)
         return None
 
@@ -255,6 +273,14 @@ class Trees:
     async def set_value(self, element: Element, value: str | float) -> bool:
         async with self._asking() as a11y:
             return await Actions(a11y).set_value(element, value)
+        return False
+
+    async def insert(self, element: Element, text: str, *, clear: bool) -> bool:
+        async with self._asking() as a11y:
+            program = a11y.known(element.key.program)
+            if program is None:
+                return False
+            return await Actions(a11y).insert(element, text, await a11y.quirks(program), clear=clear)
         return False
 
     @contextlib.asynccontextmanager

@@ -12,6 +12,7 @@ from Xlib.ext import res
 from Xlib.protocol import event as xevent
 
 from bascule.programs.desktop_host.geometry import Rect
+from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.ports import NotReachable, Window
 
 # A window manager lists fewer; a program that opens thousands must not stop us.
@@ -116,7 +117,7 @@ class X11:
         if rect.width <= 1 or rect.height <= 1:
             return None
         pid = self._pid(client)
-        program = _program(pid)
+        program = program_file(pid)
         names = self._names(client, program)
         return Window(
             handle=handle,
@@ -213,14 +214,6 @@ class X11:
         if not child:
             return False
         return child.id in {self._top(each) for each in handles} or self._pid(child) == pid
-
-
-def _program(pid: int) -> str | None:
-    """None when it is gone, or another user's."""
-    with contextlib.suppress(OSError):
-        # What was updated under a running program is still that program.
-        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
-    return None
 
 
 def _text(value: Any) -> str:

@@ -222,6 +222,7 @@ class X11StopKeys:
 class X11Session:
     picture_remedy = "set DISPLAY (and XAUTHORITY) to the X server of the desktop"
     notes: tuple[str, ...] = ()
+    inserts = False
 
     def __init__(self, environment: Mapping[str, str], on_stop_keys: Callable[[], None] | None) -> None:
         link = self._link = X11Link(environment, on_stop_keys)
