@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import sys
+import termios
 from typing import Final
 
 import msgspec
@@ -23,6 +26,10 @@ _SECRET_HINT: Final = "x-kde-passwordManagerHint"  # noqa: S105 - the name of a 
 # How often it is looked whether somebody stopped us.
 _HALT_SECONDS: Final = 0.02
 _READ_BYTES: Final = 64 * 1024
+# How soon a full pipe is looked at again.
+_PIPE_SECONDS: Final = 0.001
+# What a program gets to see the end of what it has read, before the clipboard is given back.
+SETTLE_SECONDS: Final = 0.05
 
 
 class Saved(msgspec.Struct):
@@ -127,12 +134,24 @@ class WaylandClipboard:
 
     def _on_send(self, kind: str, descriptor: int) -> None:
         data = self._content.get(kind, b"")
-        if kind in _TEXT_TYPES:
-            self._taken.set()
-        os.set_blocking(descriptor, False)
-        task = asyncio.get_running_loop().create_task(_send(descriptor, data), name="clipboard")
+        task = asyncio.get_running_loop().create_task(self._send(descriptor, data, text=kind in _TEXT_TYPES))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
+
+    async def _send(self, descriptor: int, data: bytes, *, text: bool) -> None:
+        os.set_blocking(descriptor, False)  # noqa: FBT003 - the only argument it has
+        try:
+            async with asyncio.timeout(TAKE_SECONDS):
+                await _write(descriptor, data)
+        except (OSError, TimeoutError):
+            # Whoever asked has gone, or does not read.
+            return
+        finally:
+            os.close(descriptor)
+        if text:
+            # GTK 3 drops what it has not read to the end when the clipboard changes hands.
+            await asyncio.sleep(SETTLE_SECONDS)
+            self._taken.set()
 
     def _on_cancelled(self, source: Object) -> None:
         if self._source is source:
@@ -167,11 +186,18 @@ class WaylandClipboard:
         return "restored" if saved.contents else "empty"
 
 
-async def _send(descriptor: int, data: bytes) -> None:
-    with contextlib.suppress(OSError):
-        transport, _ = await asyncio.get_running_loop().connect_write_pipe(
-            asyncio.BaseProtocol, os.fdopen(descriptor, "wb", 0)
-        )
-        transport.write(data)
-        # What the reader has not taken yet is still sent.
-        transport.close()
+async def _write(descriptor: int, data: bytes) -> None:
+    """All of it, and until the reader has taken it out of the pipe."""
+    left = memoryview(data)
+    while left or _unread(descriptor):
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            pass
+        if left or _unread(descriptor):
+            await asyncio.sleep(_PIPE_SECONDS)
+
+
+def _unread(descriptor: int) -> int:
+    count = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
+    return int.from_bytes(count, sys.byteorder)
