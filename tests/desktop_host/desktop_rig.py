@@ -163,6 +163,17 @@ class Desktop:
         until(lambda: self.shows(title), f"the window {title!r} of {app}")
         return program
 
+    def start_bare(self, app, title=None, env=None):
+        """One of our own programs that is not a window as others are, or shows nothing to AT-SPI: `prompt`, `count`."""
+        self._count += 1
+        title = title or f"{app} {self._count}"
+        state = self.directory / f"state-{self._count}.json"
+        command = (SYSTEM_PYTHON, str(APPS / f"{app}_app.py"), str(state), "--title", title)
+        program = Program(self.spawn(*command, env=env), state, title)
+        until(lambda: program.state.get("ready") or program.process.poll() is not None, f"{app} is ready")
+        assert program.process.poll() is None, f"{app} ended with {program.process.returncode}"
+        return program
+
     def shows(self, title):
         """Whether the X server shows such a window, as a program that is not ours sees it."""
         command = ["xdotool", "search", "--onlyvisible", "--name", "^" + re.escape(title) + "$"]

@@ -89,9 +89,11 @@ class Actions:
             return False
         name, path = element.key
         if clear:
-            return bool(await self._bus.maybe(name, path, _EDITABLE, "SetTextContents", "s", (text,)))
-        at = await self._bus.prop(name, path, TEXT, "CharacterCount")
-        if at is None:
+            done = await self._bus.maybe(name, path, _EDITABLE, "SetTextContents", "s", (text,))
+            await self._caret_behind(element, 0, 0)
+            return bool(done)
+        before = at = await self._bus.prop(name, path, TEXT, "CharacterCount")
+        if before is None:
             return False
         if "focused" in element.states:
             if await self._bus.maybe(name, path, TEXT, "GetNSelections"):
@@ -100,7 +102,15 @@ class Actions:
             caret = await self._bus.prop(name, path, TEXT, "CaretOffset")
             at = caret if caret is not None and 0 <= caret <= at else at
         length = len(text.encode()) if quirks.text_unit == "bytes" else len(text.encode("utf-16-le")) // 2
-        return bool(await self._bus.maybe(name, path, _EDITABLE, "InsertText", "isi", (at, text, length)))
+        done = await self._bus.maybe(name, path, _EDITABLE, "InsertText", "isi", (at, text, length))
+        await self._caret_behind(element, at, before)
+        return bool(done)
+
+    async def _caret_behind(self, element: Element, at: int, before: int) -> None:
+        """Behind what was put there: what is typed next goes on. `before`: how many characters there were."""
+        name, path = element.key
+        now = await self._bus.prop(name, path, TEXT, "CharacterCount") or 0
+        await self._bus.maybe(name, path, TEXT, "SetCaretOffset", "i", (at + max(0, now - before),))
 
     async def element_at(self, window: Key, x: int, y: int) -> Key | None:
         """The deepest element there, as the program itself finds it. Each answer is of the next level only."""

@@ -139,7 +139,7 @@ class WaylandClipboard:
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, descriptor: int, data: bytes, *, text: bool) -> None:
-        os.set_blocking(descriptor, False)  # noqa: FBT003 - the only argument it has
+        os.set_blocking(descriptor, False)
         try:
             async with asyncio.timeout(TAKE_SECONDS):
                 await _write(descriptor, data)
@@ -190,10 +190,8 @@ async def _write(descriptor: int, data: bytes) -> None:
     """All of it, and until the reader has taken it out of the pipe."""
     left = memoryview(data)
     while left or _unread(descriptor):
-        try:
+        with contextlib.suppress(BlockingIOError):
             left = left[os.write(descriptor, left) :]
-        except BlockingIOError:
-            pass
         if left or _unread(descriptor):
             await asyncio.sleep(_PIPE_SECONDS)
 

@@ -111,7 +111,10 @@ def strokes(keys: Sequence[str], layout: Layout = OWN_LAYOUT) -> list[Stroke]:
 
 
 _KEYCODE: Final = re.compile(r"<(\w+)>\s*=\s*(\d+)\s*;")
-_SYMBOLS: Final = re.compile(r"key\s*<(\w+)>\s*\{[^\[}]*(?:symbols\[\w+\]\s*=\s*)?\[([^\]]*)\]")
+_KEY: Final = re.compile(r"key\s*<(\w+)>\s*\{(.*?)\}\s*;", re.DOTALL)
+# What stands before the list of symbols, in brackets as well: "symbols[Group1]= ".
+_LABEL: Final = re.compile(r"\w+\[\w+\]\s*=\s*")
+_LIST: Final = re.compile(r"\[([^\]]*)\]")
 # How XKB writes what we call by its character.
 _NAMES: Final = (
     "grave asciitilde exclam at numbersign dollar percent asciicircum ampersand asterisk parenleft parenright minus "
@@ -127,10 +130,11 @@ def layout_of(keymap: str) -> Layout:
     """What a compositor's keymap (the text form, `xkb_keymap { ... }`) has on which key, plain or with Shift."""
     codes = {name: int(number) - _XKB_OFFSET for name, number in _KEYCODE.findall(keymap)}
     found: dict[str, Place] = {}
-    for name, symbols in _SYMBOLS.findall(keymap):
-        if name not in codes:
+    for name, described in _KEY.findall(keymap):
+        listed = _LIST.search(_LABEL.sub("", described))
+        if name not in codes or listed is None:
             continue
-        for level, symbol in enumerate(_symbols(symbols)[:2]):
+        for level, symbol in enumerate(_symbols(listed[1])[:2]):
             # The first key that has it, and a plain one before a shifted one.
             if symbol not in found or (found[symbol].shifted and not level):
                 found[symbol] = Place(codes[name], bool(level))
