@@ -168,9 +168,10 @@ def test_enabling_says_what_it_means_under_this_policy():
 
 
 def test_without_a_display_enabling_is_refused_before_the_passphrase(monkeypatch):
-    monkeypatch.delenv("DISPLAY", raising=False)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
     args = build_parser("desktop").parse_args(["desktop", "enable"])
-    with pytest.raises(WrongUsage, match="DISPLAY is not set"):
+    with pytest.raises(WrongUsage, match="nor DISPLAY is set"):
         desktop_person.run_enable(args)
 
 

@@ -1,6 +1,5 @@
 """One desktop and one host per worker and rig; programs and workspaces are each test's own."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,19 +12,18 @@ Start = Callable[..., Program]
 
 
 # Files whose tests say nothing of X11: they are run on every rig.
-ON_EVERY_RIG = frozenset({"test_toolkits", "test_stale"})
+ON_EVERY_RIG = frozenset({"test_toolkits", "test_stale", "test_other_programs"})
 RIGS = {"xvfb": Desktop, "sway": WaylandDesktop}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "desktop" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in ON_EVERY_RIG:
-        chosen = os.environ.get("BASCULE_RIGS", ",".join(RIGS)).split(",")
-        metafunc.parametrize("desktop", chosen, indirect=True, scope="session")
+        metafunc.parametrize("desktop", list(RIGS), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
 def desktop(request: pytest.FixtureRequest) -> Iterator[Desktop]:
-    desktop = RIGS[getattr(request, "param", os.environ.get("BASCULE_RIG", "xvfb"))]()
+    desktop = RIGS[getattr(request, "param", "xvfb")]()
     yield desktop
     desktop.close()
 

@@ -162,20 +162,25 @@ def test_the_clipboard_is_given_back_after_a_paste(wayland, wayland_host, start)
     app.until(name="the person's own")
 
 
-def test_several_outputs_and_a_scale_are_one_screen(wayland, wayland_host, start):
+def test_several_outputs_and_a_scale_are_one_screen(tmp_path):
     from PIL import Image
 
-    wayland.message("create_output")
+    desktop = WaylandDesktop()
     try:
-        wayland.message("output HEADLESS-2 resolution 1600x1000 position 1280 0 scale 2")
-        app = start("gtk3")
-        wayland.move(app.title, 1330, 20)
-        result = wayland_host.call("desktop.observe", route=route(app))
-        assert len(Image.open(wayland_host.evidence(result) / "observe.png").getcolors(1 << 20)) > 20
-        wayland_host.act("desktop.doubleClick", route=route(app), target={"selector": {"titleContains": "pad"}})
-        app.until(double=1)
+        desktop.message("create_output")
+        desktop.message("output HEADLESS-2 resolution 1600x1800 position 1280 0 scale 2")
+        app = desktop.start("gtk3")
+        desktop.move(app.title, 1330, 20)
+        host = HostProcess(desktop, tmp_path)
+        try:
+            result = host.call("desktop.observe", route=route(app))
+            assert len(Image.open(host.evidence(result) / "observe.png").getcolors(1 << 20)) > 20
+            host.act("desktop.doubleClick", route=route(app), target={"selector": {"titleContains": "pad"}})
+            app.until(double=1)
+        finally:
+            host.close()
     finally:
-        wayland.message("output HEADLESS-2 disable")
+        desktop.close()
 
 
 @pytest.mark.parametrize("lost", ["SWAYSOCK", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS"])
@@ -183,5 +188,28 @@ def test_the_doctor_answers_whatever_is_missing(wayland, tmp_path, lost):
     host = HostProcess(wayland, tmp_path, env={lost: "", "DISPLAY": ""})
     try:
         assert issues(host)
+    finally:
+        host.close()
+
+
+def test_a_compositor_that_we_do_not_know_is_read_and_not_used(wayland, tmp_path, start):
+    """As any other than sway: nothing of X11 is used, although Xwayland is there."""
+    app = start("gtk3")
+    host = HostProcess(wayland, tmp_path, env={"SWAYSOCK": ""}, stop_keys=True)
+    try:
+        assert wayland.environment["DISPLAY"]
+        assert [each for each in issues(host) if "Screen Recording" in each]
+        assert [each for each in issues(host) if "No keys stop everything" in each]
+        assert host.call("desktop.health")["stopKeys"] is None
+        (window,) = (each for each in host.call("desktop.windows")["windows"] if each["title"] == app.title)
+        assert window["pid"] == app.pid
+        options = {"includeScreenshot": False, "snapshot": True}
+        assert "Press me" in host.call("desktop.observe", route=route(app), options=options)["snapshot"]
+        for method, more in (("click", button("Press me")), ("hotkey", {"keys": ["x"]})):
+            with pytest.raises(Refused) as refused:
+                host.act(f"desktop.{method}", route=route(app), **more)
+            assert refused.value.code in ("DESKTOP_PERMISSION_MISSING", "DESKTOP_ELEMENT_NOT_FOUND")
+        assert "pressed" not in app.state
+        assert "keys" not in app.state
     finally:
         host.close()

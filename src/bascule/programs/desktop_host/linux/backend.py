@@ -15,6 +15,7 @@ from bascule.programs.desktop_host.linux import programs
 from bascule.programs.desktop_host.linux.parts import Finding, Session
 from bascule.programs.desktop_host.linux.sessions import session_of
 from bascule.programs.desktop_host.linux.trees import Trees
+from bascule.programs.desktop_host.linux.wayland.bare import BareSession
 from bascule.programs.desktop_host.ports import (
     BackendError,
     Changed,
@@ -38,6 +39,8 @@ class LinuxDesktop:
         given = dict(os.environ) if environment is None else environment
         self._session: Session = session_of(given, on_stop_keys)
         self._trees = Trees(given, self._session.windows, self._session.accessibility_hint)
+        if isinstance(self._session, BareSession):
+            self._session.bare_windows.tops = self._trees.tops
 
     # -- life --
 

@@ -4,11 +4,14 @@ from collections.abc import Callable, Mapping
 
 from bascule.programs.desktop_host.linux.parts import Session
 from bascule.programs.desktop_host.linux.wayland import sway_ipc
+from bascule.programs.desktop_host.linux.wayland.bare import BareSession
 from bascule.programs.desktop_host.linux.wayland.sway import SwaySession
 from bascule.programs.desktop_host.linux.x11_session import X11Session
 
 
 def session_of(environment: Mapping[str, str], on_stop_keys: Callable[[], None] | None) -> Session:
-    if environment.get("WAYLAND_DISPLAY") and sway_ipc.socket_path(environment) is not None:
+    if not environment.get("WAYLAND_DISPLAY"):
+        return X11Session(environment, on_stop_keys)
+    if sway_ipc.socket_path(environment) is not None:
         return SwaySession(environment, on_stop_keys)
-    return X11Session(environment, on_stop_keys)
+    return BareSession(on_stop_keys)

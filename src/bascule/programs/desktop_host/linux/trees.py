@@ -8,6 +8,7 @@ from typing import Final
 
 from bascule.programs.desktop_host.elements import Element, Key, Tree, arrange, clip
 from bascule.programs.desktop_host.linux.accessibility import (
+    ACCESSIBLE,
     ANSWER_SECONDS,
     COMPONENT,
     ROOT,
@@ -17,12 +18,14 @@ from bascule.programs.desktop_host.linux.accessibility import (
     elements_of,
     enable,
     has_value,
+    state_names,
 )
 from bascule.programs.desktop_host.linux.actions import Actions
 from bascule.programs.desktop_host.linux.bus import BusError, BusLost, Gone
 from bascule.programs.desktop_host.linux.parts import Windows
 from bascule.programs.desktop_host.linux.toolkits import SLOWEST, Quirks
 from bascule.programs.desktop_host.linux.toplevels import assigned, origin
+from bascule.programs.desktop_host.linux.wayland.bare import Top
 from bascule.programs.desktop_host.ports import (
     AppGone,
     BackendError,
@@ -76,6 +79,33 @@ class Trees:
         """Of the programs that can be read."""
         a11y = await self.accessibility()
         return {each.pid for each in await a11y.programs()}
+
+    async def tops(self) -> list[Top]:
+        """The windows that programs describe, where nobody else knows any."""
+        a11y = await self.accessibility()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await asyncio.gather(*(self._tops_of(a11y, each) for each in await a11y.programs()))
+        except (TimeoutError, BusLost) as error:
+            raise NotReachable(f"the accessibility bus does not answer: {error or 'a program hangs'}") from error
+        return [each for tops in found for each in tops]
+
+    @staticmethod
+    async def _tops_of(a11y: Accessibility, program: Program) -> list[Top]:
+        """Of one that does not answer: none."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS / 2):
+                found = []
+                for owner, path in await a11y.bus.maybe(program.bus_name, ROOT, ACCESSIBLE, "GetChildren") or ():
+                    key = Key(program.bus_name, path)
+                    node = await a11y.node(key) if owner == program.bus_name else None
+                    states = state_names(node.states) if node is not None else frozenset()
+                    if node is not None and {"showing", "visible"} & states:
+                        rect = await a11y.extents(key)
+                        found.append(Top(key, program.pid, node.name, "active" in states, rect))
+                return found
+        except TimeoutError:
+            return []
 
     @property
     def session_bus(self) -> str | None:

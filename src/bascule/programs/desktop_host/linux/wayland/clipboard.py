@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.linux.clipboard import (
     MAX_SAVED_BYTES,
     MAX_SAVED_TARGETS,
@@ -52,11 +53,11 @@ class WaylandClipboard:
         self._source: Object | None = None
         self._content: dict[str, bytes] = {}
         self._taken = asyncio.Event()
-        self._sending: set[asyncio.Task[None]] = set()
+        # Who asked and did not get it asks again, or shows nothing.
+        self._sending = Tasks(lambda _name, _error: None)
 
-    def close(self) -> None:
-        for each in tuple(self._sending):
-            each.cancel()
+    async def close(self) -> None:
+        await self._sending.close()
 
     # -- what is there --
 
@@ -134,9 +135,7 @@ class WaylandClipboard:
 
     def _on_send(self, kind: str, descriptor: int) -> None:
         data = self._content.get(kind, b"")
-        task = asyncio.get_running_loop().create_task(self._send(descriptor, data, text=kind in _TEXT_TYPES))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._sending.start(self._send(descriptor, data, text=kind in _TEXT_TYPES), "clipboard")
 
     async def _send(self, descriptor: int, data: bytes, *, text: bool) -> None:
         os.set_blocking(descriptor, False)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from bascule.desktop.protocol import STOP_CHORDS
+from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.geometry import NOWHERE, Rect
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
 from bascule.programs.desktop_host.linux.programs import program_file
@@ -64,7 +65,7 @@ class SwayLink:
             now = self._now
             if now is not None and now.wayland.lost is None and now.ipc.connected:
                 return now
-            self.close()
+            await self.close()
             self._now = await self._connect()
             return self._now
 
@@ -103,9 +104,10 @@ class SwayLink:
         await wayland.roundtrip()
         return _Connected(wayland, ipc, toplevels, pictures, hands, clipboard, {})
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._now is not None:
-            self._now.clipboard.close()
+            await self._now.clipboard.close()
+        if self._now is not None:
             self._now.wayland.close()
             self._now.ipc.close()
             self._now = None
@@ -270,29 +272,29 @@ class SwayStopKeys:
     def __init__(self, environment: Mapping[str, str], pressed: Callable[[], None] | None) -> None:
         self._environment = environment
         self._pressed = pressed
+        # That it ended is seen in `finding`, whatever ended it.
+        self._tasks = Tasks(lambda _name, _error: None)
         self._listening: asyncio.Task[None] | None = None
         self._chord: str | None = None
 
     def start(self) -> None:
         if self._pressed is not None and (self._listening is None or self._listening.done()):
-            self._listening = asyncio.get_running_loop().create_task(self._listen(self._pressed), name="stop keys")
+            self._listening = self._tasks.start(self._listen(self._pressed), "stop keys")
 
     async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
+        await self._tasks.close()
 
     async def _listen(self, pressed: Callable[[], None]) -> None:
         path = sway_ipc.socket_path(self._environment)
         if path is None:
             return
         with contextlib.suppress(BackendError, OSError, EOFError):
-            heard = await SwayIpc.open(path)
+            events = await SwayIpc.open(path)
             try:
                 await self._bind(path)
-                await heard.subscribe()
+                await events.subscribe()
                 while True:
-                    command = await heard.next_binding()
+                    command = await events.next_binding()
                     if command is None:
                         # The configuration was read again, and what was bound before is forgotten.
                         await self._bind(path)
@@ -300,7 +302,7 @@ class SwayStopKeys:
                         pressed()
             finally:
                 self._chord = None
-                heard.close()
+                events.close()
 
     async def _bind(self, path: str) -> None:
         """Not removed at the end: another host of ours may have bound the same, and it does nothing by itself."""
@@ -349,7 +351,7 @@ class SwaySession:
 
     async def close(self) -> None:
         await self._stop_keys.close()
-        self._link.close()
+        await self._link.close()
 
     async def accessibility_hint(self) -> str | None:
         return None
