@@ -50,6 +50,8 @@ def test_everything_can_be_seen_and_nothing_is_wrong(wayland_host):
         "accessibility": "granted",
         "screenRecording": "granted",
     }
+    can = wayland_host.call("desktop.health")["capabilities"]
+    assert (can["session"], can["keys"], can["clicks"], can["pictures"]) == ("sway", "held", "held", "crop")
 
 
 def test_windows_of_wayland_and_of_xwayland_are_listed_and_used_alike(wayland_host, start):
@@ -201,6 +203,15 @@ def test_a_compositor_that_we_do_not_know_is_read_and_not_used(wayland, tmp_path
         assert [each for each in issues(host) if "Screen Recording" in each]
         assert [each for each in issues(host) if "No keys stop everything" in each]
         assert host.call("desktop.health")["stopKeys"] is None
+        assert host.call("desktop.doctor")["capabilities"] == {
+            "session": "Wayland",
+            "places": False,
+            "pictures": "none",
+            "keys": "none",
+            "clicks": "none",
+            "elements": True,
+            "text": "none",
+        }
         (window,) = (each for each in host.call("desktop.windows")["windows"] if each["title"] == app.title)
         assert window["pid"] == app.pid
         options = {"includeScreenshot": False, "snapshot": True}

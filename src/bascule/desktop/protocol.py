@@ -218,6 +218,28 @@ class Permissions(Result, frozen=True, kw_only=True):
 STOP_CHORDS = ("Ctrl+Alt+Shift+Escape", "Ctrl+Alt+Shift+F12")
 
 
+# How sure it is that an event reaches the window that it is for. `held`: nothing can come between the look and the event;
+# `none`: no event can be sent.
+Hold = Literal["held", "none"]
+
+
+class Capabilities(Result, frozen=True, kw_only=True, omit_defaults=False):
+    """What this session lets the host do, found by trying."""
+
+    # Whose windows: "X11", "sway", "Wayland" for any other compositor.
+    session: str
+    # Where windows are, and which lies above which.
+    places: bool
+    # `crop`: of the screen, with what is not the window's covered. `none`: there are none, so nothing is done.
+    pictures: Literal["crop", "none"]
+    keys: Hold
+    clicks: Hold
+    # Elements can be read.
+    elements: bool
+    # What comes first when a text is typed.
+    text: Literal["paste", "field", "none"]
+
+
 class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     host_version: str
     # null where this is no Mac; `platform` says what it is.
@@ -231,6 +253,8 @@ class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     stopped: bool = False
     # Addition: what the person can press to stop everything, whatever window has the focus. None: nothing.
     stop_keys: str | None = None
+    # Addition: what can be done in this session.
+    capabilities: Capabilities | None = None
 
 
 class DoctorCall(Params, frozen=True, kw_only=True):
@@ -257,6 +281,8 @@ class DoctorResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     # Additions: what each issue needs, in the same order; and what is not wrong with the host but worth knowing.
     remedies: list[str]
     notes: list[str] = []
+    # Addition: what can be done in this session.
+    capabilities: Capabilities | None = None
 
 
 # -- 5.3 --

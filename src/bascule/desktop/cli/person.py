@@ -132,6 +132,9 @@ def _diagnosis(args: argparse.Namespace, result: dict[str, Any]) -> int:
 def _findings(result: dict[str, Any]) -> int:
     for issue, remedy in zip(result["issues"], result["remedies"], strict=True):
         show(f"{visible(issue)}\n  {visible(remedy)}")
+    if can := result.get("capabilities"):
+        names = ("session", "pictures", "keys", "clicks", "text")
+        show("  ".join(f"{name}: {visible(str(can[name]))}" for name in names))
     for note in result.get("notes", ()):
         show(f"note: {visible(note)}")
     if result["healthy"]:

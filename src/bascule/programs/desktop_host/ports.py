@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from bascule.desktop.protocol import Permission
+from bascule.desktop.protocol import Capabilities, Permission
 from bascule.programs.desktop_host.elements import Element, Key, Tree
 from bascule.programs.desktop_host.geometry import Rect
 
@@ -85,6 +85,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     # What the person can press to stop everything, whatever window has the focus. None: nothing.
     stop_keys: str | None = None
+    # None: not known yet.
+    capabilities: Capabilities | None = None
 
 
 class Shot(msgspec.Struct, frozen=True, kw_only=True):

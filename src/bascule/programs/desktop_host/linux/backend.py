@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
+import msgspec
 import Xlib.error
 
-from bascule.desktop.protocol import Permission
+from bascule.desktop.protocol import Capabilities, Permission
 from bascule.programs.desktop_host.elements import Element, Key, Tree
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux import programs
@@ -79,7 +80,21 @@ class LinuxDesktop:
             remedies=tuple(each.remedy for each in found),
             notes=self._session.notes,
             stop_keys=keys.chord(),
+            capabilities=await self._capabilities(accessibility, screen),
         )
+
+    async def _capabilities(self, accessibility: Permission, screen: Permission) -> Capabilities:
+        can = self._session.capabilities
+        if accessibility != "granted":
+            can = msgspec.structs.replace(can, elements=False)
+        if screen != "granted":
+            # Nothing is done without a picture of before.
+            can = msgspec.structs.replace(can, pictures="none", keys="none", clicks="none", text="none")
+        try:
+            await self._session.open()
+        except BackendError:
+            can = msgspec.structs.replace(can, places=False)
+        return can
 
     async def unreadable(self) -> list[str]:
         on_bus = await self._trees.pids()
@@ -142,7 +157,7 @@ class LinuxDesktop:
 
     @property
     def inserts(self) -> bool:
-        return self._session.inserts
+        return self._session.capabilities.text == "field"
 
     async def insert(self, element: Element, text: str, *, clear: bool) -> bool:
         return await self._trees.insert(element, text, clear=clear)

@@ -7,6 +7,7 @@ an X server; Wayland has one module per compositor. A session never mixes parts 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from bascule.desktop.protocol import Capabilities
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.ports import Halt, Onto, Pasted, Shot, Window
 
@@ -69,10 +70,10 @@ class Session(Protocol):
     pictures: Pictures
     hands: Hands
     stop_keys: StopKeys
+    # What it can do where everything answers; `status` takes away what does not.
+    capabilities: Capabilities
     # Worth knowing, and nothing wrong.
     notes: tuple[str, ...]
-    # Texts are put into fields by the programs themselves, and pasted only where that fails.
-    inserts: bool
     # What to do where no picture can be taken.
     picture_remedy: str
 

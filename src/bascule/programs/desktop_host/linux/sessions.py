@@ -8,6 +8,9 @@ from bascule.programs.desktop_host.linux.wayland.bare import BareSession
 from bascule.programs.desktop_host.linux.wayland.sway import SwaySession
 from bascule.programs.desktop_host.linux.x11_session import X11Session
 
+# One of each kind, for whoever wants to know how they differ.
+KINDS = (X11Session, SwaySession, BareSession)
+
 
 def session_of(environment: Mapping[str, str], on_stop_keys: Callable[[], None] | None) -> Session:
     if not environment.get("WAYLAND_DISPLAY"):

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 import Xlib.error
 
+from bascule.desktop.protocol import Capabilities
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux import stop_keys
 from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, pieces
@@ -222,7 +223,9 @@ class X11StopKeys:
 class X11Session:
     picture_remedy = "set DISPLAY (and XAUTHORITY) to the X server of the desktop"
     notes: tuple[str, ...] = ()
-    inserts = False
+    capabilities = Capabilities(
+        session="X11", places=True, pictures="crop", keys="held", clicks="held", elements=True, text="paste"
+    )
 
     def __init__(self, environment: Mapping[str, str], on_stop_keys: Callable[[], None] | None) -> None:
         link = self._link = X11Link(environment, on_stop_keys)

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from bascule.desktop.protocol import Capabilities
 from bascule.programs.desktop_host.elements import Key
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
@@ -114,7 +115,9 @@ class NoStopKeys:
 class BareSession:
     picture_remedy = REMEDY
     notes: tuple[str, ...] = ()
-    inserts = True
+    capabilities = Capabilities(
+        session="Wayland", places=False, pictures="none", keys="none", clicks="none", elements=True, text="none"
+    )
 
     def __init__(self, on_stop_keys: Callable[[], None] | None) -> None:
         self.bare_windows = BareWindows()

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bascule.desktop.protocol import STOP_CHORDS
+from bascule.desktop.protocol import STOP_CHORDS, Capabilities
 from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.geometry import NOWHERE, Rect
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
@@ -335,7 +335,9 @@ def _plain(chord: str) -> list[str]:
 class SwaySession:
     picture_remedy = "switch an output on; `swaymsg -t get_outputs` lists them"
     notes: tuple[str, ...] = ()
-    inserts = True
+    capabilities = Capabilities(
+        session="sway", places=True, pictures="crop", keys="held", clicks="held", elements=True, text="field"
+    )
 
     def __init__(self, environment: Mapping[str, str], on_stop_keys: Callable[[], None] | None) -> None:
         link = self._link = SwayLink(environment)
