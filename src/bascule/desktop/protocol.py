@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from bascule.desktop.capabilities import Capabilities
 from bascule.kernel.rows import Params, Result
 
 # Contract 7: "meta.schemaVersion: the bridge's schema version (P0 = 1)".
@@ -216,28 +217,6 @@ class Permissions(Result, frozen=True, kw_only=True):
 
 # The keys that stop everything: the first that no other program has taken. GNOME has taken the one with Escape.
 STOP_CHORDS = ("Ctrl+Alt+Shift+Escape", "Ctrl+Alt+Shift+F12")
-
-
-# How sure it is that an event reaches the window that it is for. `held`: nothing can come between the look and the event;
-# `none`: no event can be sent.
-Hold = Literal["held", "none"]
-
-
-class Capabilities(Result, frozen=True, kw_only=True, omit_defaults=False):
-    """What this session lets the host do, found by trying."""
-
-    # Whose windows: "X11", "sway", "Wayland" for any other compositor.
-    session: str
-    # Where windows are, and which lies above which.
-    places: bool
-    # `crop`: of the screen, with what is not the window's covered. `none`: there are none, so nothing is done.
-    pictures: Literal["crop", "none"]
-    keys: Hold
-    clicks: Hold
-    # Elements can be read.
-    elements: bool
-    # What comes first when a text is typed.
-    text: Literal["paste", "field", "none"]
 
 
 class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):

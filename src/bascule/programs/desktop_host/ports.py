@@ -7,7 +7,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from bascule.desktop.protocol import Capabilities, Permission
+from bascule.desktop.capabilities import Capabilities
+from bascule.desktop.protocol import Permission
 from bascule.programs.desktop_host.elements import Element, Key, Tree
 from bascule.programs.desktop_host.geometry import Rect
 

@@ -9,7 +9,8 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 import Xlib.error
 
-from bascule.desktop.protocol import Capabilities, Permission
+from bascule.desktop.capabilities import Capabilities
+from bascule.desktop.protocol import Permission
 from bascule.programs.desktop_host.elements import Element, Key, Tree
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux import programs

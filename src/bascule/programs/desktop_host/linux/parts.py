@@ -7,7 +7,7 @@ an X server; Wayland has one module per compositor. A session never mixes parts 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from bascule.desktop.protocol import Capabilities
+from bascule.desktop.capabilities import Capabilities
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.ports import Halt, Onto, Pasted, Shot, Window
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 import Xlib.error
 
-from bascule.desktop.protocol import Capabilities
+from bascule.desktop.capabilities import Capabilities
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux import stop_keys
 from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, pieces

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from bascule.desktop.protocol import Capabilities
+from bascule.desktop.capabilities import Capabilities
 from bascule.programs.desktop_host.elements import Key
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows

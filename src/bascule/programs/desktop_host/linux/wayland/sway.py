@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from bascule.desktop.protocol import STOP_CHORDS, Capabilities
+from bascule.desktop.capabilities import Capabilities
+from bascule.desktop.protocol import STOP_CHORDS
 from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.geometry import NOWHERE, Rect
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
