@@ -340,7 +340,7 @@ def test_where_the_users_setting_forbids_that_it_stays_with_the_daemon(home):
 
 def test_the_desktops_tools_cost_at_most_2000_tokens_and_are_shown_to_who_asks_for_them():
     listed = {"tools": tools.visible(["desktop"])}
-    assert len(listed["tools"]) == 8
+    assert len(listed["tools"]) == 9
     assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= 2_000
     assert "desktop" not in tools.by_default()
 

@@ -36,7 +36,7 @@ class NoSuchKey(BackendError):
 class Elsewhere(BackendError):
     """What the keys or the click were for is not where they would go: nothing was sent."""
 
-    def __init__(self, message: str, reason: Literal["focus", "covered"]) -> None:
+    def __init__(self, message: str, reason: Literal["focus", "covered", "modifier"]) -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -22,6 +22,9 @@ MAX_TITLE_CHARS: Final = 512
 _MAX_ANCESTORS: Final = 16
 
 
+_MODIFIERS: Final = X.ShiftMask | X.ControlMask | X.Mod1Mask | X.Mod4Mask | X.Mod5Mask
+
+
 class X11:
     """One connection, used by one thread."""
 
@@ -207,6 +210,10 @@ class X11:
                 return True
             at = at.query_tree().parent
         return False
+
+    def held_modifiers(self) -> int:
+        """Shift, Ctrl, Alt, Super and AltGr that are down, on whichever keyboard; locks are not meant."""
+        return int(self.root.query_pointer().mask & _MODIFIERS)
 
     def is_on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> bool:
         """Whether a button that is pressed there now goes to one of these windows, or to a popup of their program."""
