@@ -59,6 +59,7 @@ QUICK = frozenset(
         "daemon/test_metrics_history.py",
         "daemon/test_token_files.py",
         "desktop_host/test_host_parts.py",
+        "desktop_host/test_wayland_wire.py",
         "faults/test_linearize.py",
         "game/test_game_bounds.py",
         "game/test_game_conversations.py",
