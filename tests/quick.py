@@ -20,6 +20,7 @@ QUICK = frozenset(
         "bridges",
         "contract",
         "identity",
+        "mesh/test_mesh_directory.py",
         "mesh/test_mesh_messages.py",
         "mesh/test_mesh_simulation.py",
         "policy",

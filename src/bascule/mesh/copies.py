@@ -1,6 +1,7 @@
 """Tickets from elsewhere: this daemon delivers them, and their home decides how they end."""
 
 import hashlib
+import re
 from functools import partial
 
 import msgspec
@@ -20,14 +21,20 @@ from bascule.mesh.state import MeshState
 from gabp import codec
 
 _replace = msgspec.structs.replace
+# Of an id as `new_ticket_id` makes it.
+_TIME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7")
 # Of one node, kept until their time: each is a few hundred bytes. Over it the oldest are dropped, and offers as old as
 # those are not taken any more.
 MAX_COPIES_PER_NODE = 200_000
 
 
 def copy_id(sign_key: str, ticket: str) -> str:
-    """Ours for a ticket of theirs: nobody can choose it to be the id of another ticket here."""
-    return COPY_ID_PREFIX + hashlib.sha256(f"{sign_key}\0{ticket}".encode()).hexdigest()[:32]
+    """Ours for a ticket of theirs: nobody can choose it to be the id of another ticket here.
+
+    It begins with the time in theirs, where there is one, so that what comes together lies together on disk too."""
+    digest = hashlib.sha256(f"{sign_key}\0{ticket}".encode()).hexdigest()[:32]
+    at = _TIME.match(ticket)
+    return f"{COPY_ID_PREFIX}{at[1]}{at[2]}{digest}" if at is not None else COPY_ID_PREFIX + digest
 
 
 def principal_of(item: Offer, node: str) -> Principal:

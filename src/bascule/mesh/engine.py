@@ -113,6 +113,7 @@ class Engine:
             copies=self.copies,
             gate=gate,
             journal=journal,
+            timers=timers,
             log=log,
             publish=events.publish,
             on_hello=self._hello,
@@ -272,6 +273,7 @@ class Engine:
 
     def _say_again(self, node: Node) -> None:
         name = node.card.node
+        self._arrivals.receipts.take_out()
         began = self._state.peer(name).began
         tx = Transaction()
         count = self.home.again(tx, name, began) + self.copies.again(tx, name, began)
@@ -387,6 +389,7 @@ class Engine:
 
     def sweep(self, tx: Transaction) -> int:
         """What nobody will ever confirm ends visibly; copies whose time is over go."""
+        self._arrivals.receipts.take_out()
         self.outbox.reconcile()
         while self._arrivals.newly_held:
             name = self._arrivals.newly_held.pop()

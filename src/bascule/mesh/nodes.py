@@ -35,6 +35,8 @@ class Node:
         self.reachable_until = float("-inf")
         self.seen_wall = 0
         self.sign: LifeSign | None = None
+        # As it was read; the next one is mostly the same, and its signature was checked then.
+        self.sign_data = b""
         self.agents: dict[str, ListedAgent] = {}
 
 
@@ -54,6 +56,9 @@ class Nodes:
         self._cards = cards
         self._clock = clock
         self._nodes: dict[str, Node] = {}
+        # By handle and by group: names of nodes that list it. Most are of one node, so a tuple is small enough.
+        self._having: dict[str, tuple[str, ...]] = {}
+        self._with_group: dict[str, tuple[str, ...]] = {}
         # What came before the card that it is checked with.
         self._early: dict[tuple[Board, str], tuple[bytes, int]] = {}
         # Called with a node that is reachable again, or that began a new life.
@@ -69,6 +74,8 @@ class Nodes:
             return None
         node = self._nodes.get(name)
         if node is None or node.card.sign != card.sign:
+            if node is not None:
+                self._list(node, {})
             node = self._nodes[name] = Node(
                 card, self._identity.pair_with(card), own=card.owner == self._identity.owner
             )
@@ -115,9 +122,10 @@ class Nodes:
             # It said good-bye, or its last sign is too old.
             node.reachable_until = float("-inf")
             return
-        sign = read_directory(node.card.sign, node.card.node, value, LIFE_SIGN)
+        known = node.sign if value == node.sign_data else None
+        sign = known or read_directory(node.card.sign, node.card.node, value, LIFE_SIGN)
         was = self.is_reachable(node) and node.sign is not None and node.sign.life == sign.life
-        node.sign = sign
+        node.sign, node.sign_data = sign, value
         node.seen_wall = self._clock.wall_ms() - age_ms
         node.reachable_until = self._clock.monotonic() + REACHABLE_SECONDS - age_ms / 1000
         if not was and self.is_reachable(node):
@@ -134,7 +142,13 @@ class Nodes:
 
     def _listed(self, node: Node, value: bytes | None) -> None:
         listing = None if value is None else read_directory(node.card.sign, node.card.node, value, LISTING)
-        node.agents = {each.handle: each for each in listing.agents} if listing is not None else {}
+        self._list(node, {each.handle: each for each in listing.agents} if listing is not None else {})
+
+    def _list(self, node: Node, agents: dict[str, ListedAgent]) -> None:
+        name, old = node.card.node, node.agents
+        node.agents = agents
+        _index(self._having, name, set(old), set(agents))
+        _index(self._with_group, name, _groups(old), _groups(agents))
 
     def _see_ourselves(self, value: bytes) -> None:
         self.on_ourselves(read_directory(self._identity.keys.public[0], self._identity.node, value, LIFE_SIGN))
@@ -167,7 +181,7 @@ class Nodes:
     def _find_own(self, handle: str) -> RemoteAgent | None:
         """A bare handle means an agent of one's own machines, and never one of another person's: nobody can catch
         messages by taking a name."""
-        having = [node for node in self.all() if handle in node.agents]
+        having = [node for node in self._those(self._having.get(handle, ())) if handle in node.agents]
         own = [node for node in having if node.own]
         if len(own) == 1:
             return self._agent(own[0], handle, own[0].agents[handle])
@@ -183,19 +197,28 @@ class Nodes:
     def _find_group(self, group: str) -> RemoteAgent:
         if self.has_free_member(group):
             return _here(group)
-        if not any(group in agent.groups for node in self.all() for agent in node.agents.values()):
+        nodes = self._having_group(group)
+        if not nodes:
             raise NotFound(
                 "agent not registered",
                 hint=f"no machine of the mesh has a group {group}",
                 details={"agentId": f"{group}@{ANY}"},
             )
-        online = any(self._has_free(node, group) for node in self.all())
+        online = any(self._has_free(node, group) for node in nodes)
         return RemoteAgent(f"{group}@{ANY}", "group", "online" if online else "offline", self._clock.wall_ms())
 
     def candidates(self, group: str) -> list[str]:
         """Nodes with a member of this group, those with a free one first."""
-        with_group = [node for node in self.all() if any(group in agent.groups for agent in node.agents.values())]
+        with_group = self._having_group(group)
         return [node.card.node for node in sorted(with_group, key=lambda node: not self._has_free(node, group))]
+
+    def _having_group(self, group: str) -> list[Node]:
+        nodes = self._those(self._with_group.get(group, ()))
+        return [node for node in nodes if any(group in agent.groups for agent in node.agents.values())]
+
+    def _those(self, names: Iterable[str]) -> Iterator[Node]:
+        """Those of them whose cards count; one that has new keys since has not listed anything yet."""
+        return (node for name in names if (node := self.get(name)) is not None)
 
     def _has_free(self, node: Node, group: str) -> bool:
         return self.is_reachable(node) and node.sign is not None and bool(node.sign.free.get(group))
@@ -216,6 +239,21 @@ class Nodes:
             tuple(listed.groups) if listed is not None else (),
             metadata,
         )
+
+
+def _groups(agents: dict[str, ListedAgent]) -> set[str]:
+    return {group for agent in agents.values() for group in agent.groups}
+
+
+def _index(index: dict[str, tuple[str, ...]], name: str, old: set[str], new: set[str]) -> None:
+    for key in old - new:
+        left = tuple(each for each in index[key] if each != name)
+        if left:
+            index[key] = left
+        else:
+            del index[key]
+    for key in new - old:
+        index[key] = (*index.get(key, ()), name)
 
 
 def _here(handle: str) -> RemoteAgent:
