@@ -15,6 +15,8 @@ from bascule.kernel.rows import (
     Nothing,
     Params,
     Reads,
+    Result,
+    Waits,
     always,
     rows_of,
 )
@@ -203,6 +205,28 @@ MESH_LEAVE = Changes[Nothing, MeshStatus](
     Http("POST", "/v1/mesh/leave"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
+)
+
+
+# -- the ledger --
+
+
+class PeerAnchor(Result, frozen=True, kw_only=True):
+    """The newest end of our ledger that another machine was told."""
+
+    node: str
+    seq: int
+    head: str
+
+
+class PeerAnchors(Result, frozen=True, kw_only=True):
+    anchors: list[PeerAnchor]
+    # Machines of the mesh that did not answer.
+    silent: list[str] = []
+
+
+MESH_ANCHORS = Waits[Nothing, PeerAnchors](
+    "mesh.anchors", "Ask other machines which end of our ledger they hold.", Http("GET", "/v1/mesh/anchors")
 )
 
 METHODS = rows_of(globals())
