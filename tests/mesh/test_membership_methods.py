@@ -158,7 +158,7 @@ def test_revoking_tells_the_server_and_the_board(home):
 def test_the_key_of_a_code_is_withdrawn_once_the_node_is_there(home):
     _joined(home)
     assert len(home.fake.invited) == 1
-    home.run(lambda: home.parts.members.node_seen("laptop"))
+    home.run(lambda: home.parts.members.news.node_seen("laptop"))
     home.follow()
     assert home.fake.invited == {}
 
@@ -212,7 +212,7 @@ def test_a_list_that_names_us_ends_our_place(home):
 
 
 def test_a_clone_stops_until_a_person_keeps_it(home):
-    home.run(lambda: home.parts.members.twin_seen("another daemon lives with the keys"))
+    home.run(lambda: home.parts.members.news.twin_seen("another daemon lives with the keys"))
     home.follow()
     assert home.call("local", "mesh.status")["standing"] == Standing.CLONED
     home.restart()
