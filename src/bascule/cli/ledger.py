@@ -118,7 +118,8 @@ def run_verify(args: argparse.Namespace) -> int:
     elif result["ok"]:
         show(
             f"ok: {result['records']} records ({result['first']} to {result['last']}), {result['anchors']} anchors, "
-            f"{result.get('signatures', 0)} signatures,{_peers_compared(result)} head {result['head'][:16]}, {result['seconds']} s"
+            f"{result.get('signatures', 0)} signatures,{_peers_compared(result)} head {result['head'][:16]}, "
+            f"{result['seconds']} s"
         )
     else:
         for fault in result["faults"]:
