@@ -79,6 +79,8 @@ QUICK = frozenset(
         "mesh/test_admissions.py",
         "mesh/test_join_code.py",
         "mesh/test_membership.py",
+        "mesh/test_membership_methods.py",
+        "mesh/test_mesh_doctor.py",
         "shim/test_shim_identity.py",
         "shim/test_shim_odd_daemon.py",
         "tools",
