@@ -104,6 +104,7 @@ SLOW = frozenset(
         "load",
         "mcp",
         "mesh",
+        "mesh_live",
         "mesh_nats",
         "shim",
         "web",

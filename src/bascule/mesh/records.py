@@ -40,6 +40,8 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     certificate: str | None = None
     # A file of another operator's with what to log in with; None: our bus key.
     creds_file: str | None = None
+    # On how many servers each letter is, where we hold the mesh key: what was wiped there is made again like that.
+    replicas: int = 1
     # We run the server: where it listens.
     hub_listen: str | None = None
     joined_at: int = 0
