@@ -154,12 +154,15 @@ class FleetNode:
 class Fleet:
     """`count` servers, and nodes that are members of one mesh. The first node holds the mesh key."""
 
-    def __init__(self, folder: str, count: int = 1, *, disk_bytes: int = -1, routes: Routes | None = None) -> None:
+    def __init__(self, folder: str, count: int = 1, *, store: Path | None = None, routes: Routes | None = None) -> None:
         self.folder = Path(folder)
-        self.operator = Operator(disk_bytes)
-        self.cluster = Cluster(self.folder / "nats", count, routes=routes)
+        self.operator = Operator()
+        self.cluster = Cluster(self.folder / "nats", count, store=store, routes=routes)
         self.nodes: list[FleetNode] = []
         self._write()
+        if store is not None:
+            # It would measure the disk, and refuse the stream.
+            self.servers[0].config["jetstream"]["max_file_store"] = 2**31
         self.cluster.start()
 
     def _write(self) -> None:
@@ -178,11 +181,8 @@ class Fleet:
             self.nodes.append(node)
             made.append(node)
             creds = self.operator.creds(self.folder, name)
-            where = {
-                "servers": proxies.urls[name] if proxies else list(self.cluster.urls),
-                "credsFile": creds,
-                "node": name,
-            }
+            urls = proxies.urls[name] if proxies else list(self.cluster.urls)
+            where = {"servers": urls, "credsFile": creds, "node": name}
             if len(self.nodes) == 1:
                 self._begin(node, where)
             else:
@@ -211,9 +211,10 @@ class Fleet:
     def revoke_creds(self, node: str) -> None:
         self.operator.revoke(node)
         self._write()
+        # Their resolver in memory reads its accounts at the start.
         for server in self.servers:
-            if server.process is not None:
-                server.reload()
+            server.kill()
+            server.start()
 
     def wipe(self) -> None:
         """All servers lose everything that they stored."""

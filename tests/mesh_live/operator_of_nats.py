@@ -47,16 +47,15 @@ def _base64(data: bytes) -> str:
 class Operator:
     """One account for the mesh, and the one that every server needs for itself."""
 
-    def __init__(self, disk_bytes: int = -1) -> None:
+    def __init__(self) -> None:
         self._key, self._system, self._mesh = Key("operator"), Key("account"), Key("account")
         self._users: dict[str, Key] = {}
         self._revoked: dict[str, int] = {}
-        self._disk_bytes = disk_bytes
 
     def config(self) -> dict[str, Any]:
         """For a server: whom it believes."""
         limits = {**_NO_LIMITS, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1}
-        stores = {"mem_storage": -1, "disk_storage": self._disk_bytes, "streams": -1, "consumer": -1}
+        stores = {"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
         mesh = {"limits": {**limits, **stores}, "revocations": self._revoked}
         return {
             "operator": self._key.claim(self._key, "operator", {}),

@@ -138,6 +138,7 @@ class Engine:
         self._meeting: set[str] = set()
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
+        self.nodes.on_last_word = self._last_word_of_twin
         self.nodes.has_free_member = mail.has_free_member
         self.courier.allowed = lambda: self.halted is None
         # Called with each hello, for `ledger verify --peers`.
@@ -306,6 +307,19 @@ class Engine:
             # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
             self._other_life = sign.life
         elif self._seen_ourselves:
+            self._stop_as_twin()
+
+    def _last_word_of_twin(self, life: str) -> None:
+        if life == self.life:
+            self._stop_as_twin()
+
+    def _stop_as_twin(self) -> None:
+        """And have the other one stop, which may have seen nothing yet: only a person knows which of the two stays."""
+        if self.halted is None:
+            word = Listing(agents=[], twin=self._other_life)
+            self.post.put(
+                Board.DIRECTORY, self.identity.node, sign_directory(self.identity.keys.sign, self.identity.node, word)
+            )
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 
     def agents_changed(self) -> None:

@@ -170,6 +170,9 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """A node's agents, as it says itself."""
 
     agents: Annotated[list[ListedAgent], Meta(max_length=10_000)]
+    # The last word of a daemon that has stopped: another one lives with its keys, in this life, and must stop too. It
+    # stays on the board, so that it is read even by one whose consumer was just deleted by its double.
+    twin: Annotated[str, Meta(max_length=64)] = ""
 
 
 LIFE_SIGN: codec.Decoder[LifeSign] = codec.Decoder(LifeSign)
