@@ -72,6 +72,7 @@ QUICK = frozenset(
         "mesh/test_admissions.py",
         "mesh/test_join_code.py",
         "mesh/test_membership.py",
+        "mesh_live/test_live_history.py",
         "shim/test_shim_identity.py",
         "shim/test_shim_odd_daemon.py",
         "tools",

@@ -154,16 +154,18 @@ class FleetNode:
 class Fleet:
     """`count` servers, and nodes that are members of one mesh. The first node holds the mesh key."""
 
-    def __init__(self, folder: str, count: int = 1, *, store: Path | None = None, routes: Routes | None = None) -> None:
+    def __init__(self, folder: str, count: int = 1, *, store: Path | None = None) -> None:
         self.folder = Path(folder)
         self.operator = Operator()
+        routes = Routes()
         self.cluster = Cluster(self.folder / "nats", count, store=store, routes=routes)
+        # Between the servers; one can be cut off from the others.
+        self.routes = RoutesLoop(routes)
         self.nodes: list[FleetNode] = []
         self._write()
         if store is not None:
             # It would measure the disk, and refuse the stream.
             self.servers[0].config["jetstream"]["max_file_store"] = 2**31
-        self.cluster.start()
 
     def _write(self) -> None:
         for server in self.cluster.servers:
@@ -228,6 +230,7 @@ class Fleet:
         for node in self.nodes:
             node.close()
         self.cluster.end()
+        self.routes.close()
 
 
 @contextlib.contextmanager
@@ -235,6 +238,7 @@ def fleet(count: int = 1, **options: Any) -> Iterator[Fleet]:
     with short_dir() as folder:
         made = Fleet(folder, count, **options)
         try:
+            made.cluster.start()
             yield made
         finally:
             made.end()

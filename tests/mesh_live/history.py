@@ -64,30 +64,38 @@ class Ask:
 
 def faults_of(ask: Ask) -> list[str]:
     """What is wrong with one question when all is quiet; empty if nothing is."""
-    out = []
+    return [*_lost(ask), *_twice(ask), *_disordered(ask)]
+
+
+def _lost(ask: Ask) -> Iterator[str]:
     if ask.accepted and not ask.end:
-        out.append("lost: its home does not know it any more")
+        yield "lost: its home does not know it any more"
     if ask.accepted and ask.end != "cancelled" and not ask.got:
-        out.append(f"lost: nobody got it; at home it is {ask.end}")
-    if len(ask.got) > 1:
-        out.append(f"twice: it came as {len(ask.got)} tickets")
-    if ask.got_after_reply:
-        out.append("twice: it came again after its reply was taken")
-    for reply, count in Counter(ask.replies).items():
-        if count > 1:
-            out.append(f"twice: the reply {reply} is at home {count} times")
-    if not set(ask.replies) <= set(ask.tried):
-        out.append(f"replies that nobody made: {ask.replies}, tried {ask.tried}")
+        yield f"lost: nobody got it; at home it is {ask.end}"
     missing = [reply for reply in ask.taken if reply not in ask.replies]
     if missing and ask.end != "cancelled":
-        out.append(f"lost: the replies {missing} were taken and are not at home, where it is {ask.end}")
+        yield f"lost: the replies {missing} were taken and are not at home, where it is {ask.end}"
+
+
+def _twice(ask: Ask) -> Iterator[str]:
+    if len(ask.got) > 1:
+        yield f"twice: it came as {len(ask.got)} tickets"
+    if ask.got_after_reply:
+        yield "twice: it came again after its reply was taken"
+    for reply, count in Counter(ask.replies).items():
+        if count > 1:
+            yield f"twice: the reply {reply} is at home {count} times"
+
+
+def _disordered(ask: Ask) -> Iterator[str]:
+    if not set(ask.replies) <= set(ask.tried):
+        yield f"replies that nobody made: {ask.replies}, tried {ask.tried}"
     if [each for each in ask.tried if each in ask.replies] != ask.replies:
-        out.append(f"replies in another order: {ask.replies}, tried {ask.tried}")
+        yield f"replies in another order: {ask.replies}, tried {ask.tried}"
     if ask.copy_end and ask.copy_end != ask.end:
-        out.append(f"no one order: it is {ask.end} at home and {ask.copy_end} at its copy")
+        yield f"no one order: it is {ask.end} at home and {ask.copy_end} at its copy"
     if not fits_one_order([*ask.home_saw, *_known(ask.end)], [*_confirmed(ask), *_known(ask.copy_end)]):
-        out.append(f"no one order: home saw {ask.home_saw} and ends as {ask.end}, the copy saw {ask.copy_saw}")
-    return out
+        yield f"no one order: home saw {ask.home_saw} and ends as {ask.end}, the copy saw {ask.copy_saw}"
 
 
 def _known(end: str) -> list[str]:

@@ -88,3 +88,13 @@ def test_a_node_whose_way_to_nats_is_cut_loses_nothing(days):
         proxies.cut("laptop")
         time.sleep(2)
         proxies.heal("laptop")
+
+
+def test_a_server_that_is_cut_off_from_the_others_loses_nothing(days):
+    ships, _ = days
+    if len(ships.servers) == 1:
+        pytest.skip("there are no others")
+    with talking(ships, 60):
+        ships.routes.cut(0)
+        time.sleep(4)
+        ships.routes.heal(0)
