@@ -144,7 +144,7 @@ def _default(schema: dict[str, Any]) -> str:
 def _result(row: Row) -> str:
     if row.result is Blob:
         return "bytes over HTTP; elsewhere `{contentType, base64}`"
-    if row.result is None:
+    if row.result in (None, type(None)):
         return "nothing"
     (schema,), components = msgspec.json.schema_components([row.result], ref_template=REF)
     choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]

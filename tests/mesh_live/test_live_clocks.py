@@ -5,7 +5,7 @@ import os
 import pytest
 from fleet import fleet
 from living import eventually, run_command
-from test_clock_jumps import WallClock
+from wall_clock import WallClock
 from wires import Caller
 
 # What nobody will confirm is looked for this often; each minute outside of tests.

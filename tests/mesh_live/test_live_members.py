@@ -14,6 +14,14 @@ from wires import Caller
 QUICK_SIGNS = {"bascule.mesh.engine.LIFE_SIGN_SECONDS": 1.0}
 
 
+@pytest.fixture(scope="module")
+def pair():
+    """For tests that leave both well."""
+    with fleet() as ships:
+        ships.join("desk", "vm", constants=QUICK_SIGNS)
+        yield ships
+
+
 # -- cut off --
 
 
@@ -43,121 +51,119 @@ def test_a_revoked_node_is_cut_off_at_once_and_what_was_open_with_it_ends_undeli
         eventually(lambda: laptop.ticket(ticket)["delivery"]["state"] == "arrived", "it arrives")
 
 
-def test_a_node_whose_creds_were_revoked_says_so_and_its_mail_waits_for_new_ones():
-    with fleet() as ships:
-        desk, vm = ships.join("desk", "vm")
-        ships.revoke_creds("vm")
-        said = vm.await_fault("does not know", "vm.creds")
-        assert "bascule" in said
-        shown = run_command("mesh", "status", "--state-dir", vm.state)
-        assert "vm.creds" in shown.stdout
-        assert shown.returncode != 0
-        there, here = vm.send(desk, "out"), desk.send(vm, "in")
-        assert vm.ticket(there)["delivery"]["state"] == "outbox"
-        ships.operator.creds(ships.folder, "vm")
-        vm.reply(vm.await_message("in")["ticketId"])
-        desk.reply(desk.await_message("out")["ticketId"])
-        desk.await_status(here, "responded")
-        vm.await_status(there, "responded")
+def test_a_node_whose_creds_were_revoked_says_so_and_its_mail_waits_for_new_ones(pair):
+    ships, (desk, vm) = pair, pair.nodes
+    ships.revoke_creds("vm")
+    said = vm.await_fault("does not know", "vm.creds")
+    assert "bascule" in said
+    shown = run_command("mesh", "status", "--state-dir", vm.state)
+    assert "vm.creds" in shown.stdout
+    assert shown.returncode != 0
+    there, here = vm.send(desk, "out"), desk.send(vm, "in")
+    assert vm.ticket(there)["delivery"]["state"] == "outbox"
+    ships.operator.creds(ships.folder, "vm")
+    vm.reply(vm.await_message("in")["ticketId"])
+    desk.reply(desk.await_message("out")["ticketId"])
+    desk.await_status(here, "responded")
+    vm.await_status(there, "responded")
 
 
 # -- restored and copied --
 
 
-def tickets_after_a_restore(bug=""):
+def tickets_after_a_restore(ships, wanted):
     """vm is restored from a backup that is older than what it confirmed since; how desk's tickets stand at both."""
-    with fleet() as ships:
-        desk = ships.join("desk", bug=bug)[0]
-        vm = ships.join("vm")[0]
-        backup = os.path.join(ships.folder, "old.db")
-        assert run_command("backup", backup, "--state-dir", vm.state).returncode == 0
-        sent = [desk.send(vm, number) for number in range(12)]
-        got = {}
-        eventually(
-            lambda: got.update({each["payload"]: each["ticketId"] for each in vm.take(200)}) or len(got) == 12, ""
-        )
-        for number in range(4):
-            vm.reply(got[number], f"answer {number}")
-        for number in range(4):
-            desk.await_status(sent[number], "responded")
-        eventually(lambda: not desk.status()["nodes"][0].get("outboxItems"), "everything is confirmed")
-        vm.daemon.stop()
-        assert run_command("restore", backup, "--state-dir", vm.state).returncode == 0
-        vm.start()
-        eventually(lambda: vm.status().get("connected"), "vm is back")
-        # Behind whatever is said again.
-        desk.send(vm, "last")
-        seen = set()
-        eventually(lambda: seen.update(each["payload"] for each in vm.take(200)) or "last" in seen, "the last one")
-        again = [vm.agent.get(f"/tickets/{got[number]}") for number in range(12)]
-        return [
-            (desk.ticket(ticket)["status"], there.json["status"] if there.status == 200 else "missing")
-            for ticket, there in zip(sent, again, strict=True)
-        ], seen
+    desk, vm = ships.nodes
+    backup = os.path.join(ships.folder, "old.db")
+    assert run_command("backup", backup, "--state-dir", vm.state).returncode == 0
+    sent = [desk.send(vm, number) for number in range(12)]
+    got = {}
+    eventually(lambda: got.update({each["payload"]: each["ticketId"] for each in vm.take(200)}) or len(got) == 12, "")
+    for number in range(4):
+        vm.reply(got[number], f"answer {number}")
+    for number in range(4):
+        desk.await_status(sent[number], "responded")
+    eventually(lambda: not desk.status()["nodes"][0].get("outboxItems"), "everything is confirmed")
+    vm.daemon.stop()
+    assert run_command("restore", backup, "--state-dir", vm.state).returncode == 0
+    vm.start()
+    eventually(lambda: vm.status().get("connected"), "vm is back")
+    # Behind whatever is said again.
+    desk.send(vm, "last")
+    seen = set()
+    eventually(lambda: seen.update(each["payload"] for each in vm.take(200)) or wanted <= seen, f"{wanted} come")
+    again = [vm.agent.get(f"/tickets/{got[number]}") for number in range(12)]
+    return [
+        (desk.ticket(ticket)["status"], there.json["status"] if there.status == 200 else "missing")
+        for ticket, there in zip(sent, again, strict=True)
+    ], seen
 
 
-def test_a_node_that_was_restored_from_an_old_backup_misses_nothing():
-    both, seen = tickets_after_a_restore()
+def test_a_node_that_was_restored_from_an_old_backup_misses_nothing(pair):
+    wanted = {*range(4, 12), "last"}
+    both, seen = tickets_after_a_restore(pair, wanted)
     assert [home for home, _ in both[:4]] == ["responded"] * 4
     assert both[4:] == [("pending", "pending")] * 8
-    assert seen == {*range(4, 12), "last"}, "what was not answered comes again, what was does not"
+    assert seen == wanted, "what was not answered comes again, what was does not"
 
 
+@pytest.mark.long
 def test_without_the_word_that_it_was_rolled_back_it_would_miss_what_it_had_confirmed():
     """The control of the test before."""
     deaf = "import bascule.mesh.engine as engine; engine.Engine._say_again = lambda self, node: None\n"
-    both, _ = tickets_after_a_restore(deaf)
+    with fleet() as ships:
+        ships.join("desk", bug=deaf)
+        ships.join("vm")
+        both, _ = tickets_after_a_restore(ships, {"last"})
     assert [there for _, there in both] == ["missing"] * 12
 
 
-def test_of_a_copied_disk_both_daemons_stop_and_say_so_until_a_person_keeps_one():
-    with fleet() as ships:
-        desk, vm = ships.join("desk", "vm", constants=QUICK_SIGNS)
-        vm.daemon.stop()
-        shutil.copytree(vm.state, vm.state + "2", ignore=shutil.ignore_patterns("*.sock"))
-        vm.start()
-        eventually(lambda: vm.status().get("connected"), "the first one is there")
-        copy = FleetNode.__new__(FleetNode)
-        copy.__dict__.update({**vm.__dict__, "state": vm.state + "2", "port": None})
-        copy.start()
-        try:
-            for each in (vm, copy):
-                each.await_fault("a copied disk", "bascule mesh keep", "bascule mesh leave")
-                assert not each.status().get("connected")
-            waits = desk.send(vm, "for the one that stays")
-            copy.call("mesh.leave")
-            vm.call("mesh.keep")
-            vm.reply(vm.await_message("for the one that stays")["ticketId"])
-            desk.await_status(waits, "responded")
-            assert copy.take() == []
-            assert copy.status()["standing"] == "none"
-        finally:
-            copy.close()
+def test_of_a_copied_disk_both_daemons_stop_and_say_so_until_a_person_keeps_one(pair):
+    desk, vm = pair.nodes
+    vm.daemon.stop()
+    shutil.copytree(vm.state, vm.state + "2", ignore=shutil.ignore_patterns("*.sock"))
+    vm.start()
+    eventually(lambda: vm.status().get("connected"), "the first one is there")
+    copy = FleetNode.__new__(FleetNode)
+    copy.__dict__.update({**vm.__dict__, "state": vm.state + "2", "port": None})
+    copy.start()
+    try:
+        for each in (vm, copy):
+            each.await_fault("a copied disk", "bascule mesh keep", "bascule mesh leave")
+            assert not each.status().get("connected")
+        waits = desk.send(vm, "for the one that stays")
+        copy.call("mesh.leave")
+        vm.call("mesh.keep")
+        vm.reply(vm.await_message("for the one that stays")["ticketId"])
+        desk.await_status(waits, "responded")
+        assert copy.take() == []
+        assert copy.status()["standing"] == "none"
+    finally:
+        copy.close()
 
 
 # -- NATS is away, or full --
 
 
-def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait():
-    with fleet() as ships:
-        desk, vm = ships.join("desk", "vm")
-        other = Caller(desk.daemon).register("Other")
-        ships.servers[0].kill()
-        desk.await_fault("does not answer", "messages wait here")
-        waiting = desk.send(vm, "when it is back")
-        assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
-        local = desk.agent.send("Other", "local")
-        (message,) = other.get("/agents/Other/inbox?waitMs=0").json["messages"]
-        assert other.post("/replies", {"ticketId": message["ticketId"], "payload": "yes"}).status == 204
-        assert desk.ticket(local)["status"] == "responded"
-        assert run_command("doctor", "--state-dir", desk.state).stdout.count("messages wait here") == 1
-        # Not even a daemon that starts needs it.
-        desk.restart()
-        assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
-        ships.servers[0].start()
-        vm.reply(vm.await_message("when it is back")["ticketId"])
-        desk.await_status(waiting, "responded")
-        desk.await_well()
+def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait(pair):
+    ships, (desk, vm) = pair, pair.nodes
+    other = Caller(desk.daemon).register("Other")
+    ships.servers[0].kill()
+    desk.await_fault("does not answer", "messages wait here")
+    waiting = desk.send(vm, "when it is back")
+    assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
+    local = desk.agent.send("Other", "local")
+    (message,) = other.get("/agents/Other/inbox?waitMs=0").json["messages"]
+    assert other.post("/replies", {"ticketId": message["ticketId"], "payload": "yes"}).status == 204
+    assert desk.ticket(local)["status"] == "responded"
+    assert run_command("doctor", "--state-dir", desk.state).stdout.count("messages wait here") == 1
+    # Not even a daemon that starts needs it.
+    desk.restart()
+    assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
+    ships.servers[0].start()
+    vm.reply(vm.await_message("when it is back")["ticketId"])
+    desk.await_status(waiting, "responded")
+    desk.await_well()
 
 
 @pytest.fixture

@@ -400,6 +400,9 @@ class Engine:
     def sweep(self, tx: Transaction) -> int:
         """What nobody will ever confirm ends visibly; copies whose time is over go."""
         self.outbox.reconcile()
+        while self._arrivals.newly_held:
+            name = self._arrivals.newly_held.pop()
+            tx.put(self._state.peers, name, self._state.peer(name))
         now = self._clock.wall_ms()
         for item_id, item in [each for each in self._state.out.rows.items() if each[1].use_by <= now]:
             self.outbox.remove(tx, item_id)
