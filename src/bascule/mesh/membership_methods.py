@@ -174,7 +174,7 @@ class MembershipMethods:
                 row = msgspec.structs.replace(
                     row, servers=(f"tls://{hub.own_address}",), certificate=hub.certificate_pem
                 )
-                await self._machine.set_up(row, hub, 1)
+                await self._machine.set_up(row, hub)
                 key, invitation, code = self.admissions.new_invite(
                     row, addresses=hub.addresses, certificate=hub.certificate, owner_name=None
                 )
@@ -199,10 +199,13 @@ class MembershipMethods:
             self._must_have(hub=False)
             row, card = self._first_row(params.mesh, params.node, params.owner_name)
             row = msgspec.structs.replace(
-                row, servers=check_servers(params.servers), creds_file=self._creds(params.creds_file)
+                row,
+                servers=check_servers(params.servers),
+                creds_file=self._creds(params.creds_file),
+                replicas=params.replicas,
             )
             try:
-                await self._machine.set_up(row, None, params.replicas)
+                await self._machine.set_up(row, None)
             except NotReached as error:
                 raise _not_reached(error) from None
 

@@ -91,10 +91,10 @@ class NatsMachine:
             report=self._report,
         )
 
-    async def set_up(self, own: Membership, hub: Hub | None, replicas: int) -> None:
+    async def set_up(self, own: Membership, hub: Hub | None) -> None:
         login = Login(own.node, keys_of(own).bus, own.servers, own.certificate, own.creds_file)
         room = hub.mail_bytes if isinstance(hub, NatsHub) else layout.DEFAULT_MAX_BYTES
-        await _reached(set_up.set_up(login, replicas=replicas, max_bytes=room, report=self._report))
+        await _reached(set_up.set_up(login, replicas=own.replicas, max_bytes=room, report=self._report))
 
     async def fetch_certificate(self, host: str, port: int) -> tuple[str, str]:
         return await _reached(fetch_certificate(host, port))

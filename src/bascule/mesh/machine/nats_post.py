@@ -5,6 +5,7 @@ sends it again.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
@@ -17,9 +18,10 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.tasks import Tasks
 from bascule.mesh.cards import Keys
 from bascule.mesh.machine import layout
-from bascule.mesh.machine.bus import Bus, is_late, wall_ms
+from bascule.mesh.machine.bus import NO_STREAM, ApiFault, Bus, is_late, wall_ms
 from bascule.mesh.machine.feed import BOARD_PACE, MAIL_PACE, Feed, Letter
 from bascule.mesh.machine.login import BusFault, Login
+from bascule.mesh.machine_ports import NotReached
 from bascule.mesh.ports import Board, Fault, NotMailed, PostState, Reader
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ MAX_ECHO_SECONDS = 2.0
 _DEFAULT_MAX_BYTES = 1024 * 1024
 
 JoinHandler = Callable[[str, bytes], Awaitable[bytes]]
+WipedHandler = Callable[[], Awaitable[None]]
 
 
 def _log(what: str, error: BaseException) -> None:
@@ -72,6 +75,9 @@ class NatsPost:
         self._server_offset: float | None = None
         self._put_at: float | None = None
         self._on_join: JoinHandler | None = None
+        self._on_wiped: WipedHandler | None = None
+        # A stream is gone although another one is there.
+        self._wiped = False
         self._joining = 0
         self._probing = False
         self._mailbox = ""
@@ -133,6 +139,10 @@ class NatsPost:
         """Gets the name that is wished for and the request, and returns the answer. Before `open`."""
         self._on_join = handler
 
+    def on_wiped(self, handler: WipedHandler) -> None:
+        """Makes the streams again that are gone; `NotReached` when that fails. Before `open`."""
+        self._on_wiped = handler
+
     # -- the connection
 
     async def _run(self) -> None:
@@ -151,7 +161,16 @@ class NatsPost:
                 self._show(PostState(open=False, fault=fault.fault, detail=fault.detail))
                 if fault.fault is Fault.MISSING:
                     return
+                if self._wiped or _is_wiped(fault):
+                    await self._make_again()
             await asyncio.sleep(next(waits))
+
+    async def _make_again(self) -> None:
+        """Who may not, or cannot now, sees what the next connection finds."""
+        if self._on_wiped is not None:
+            with contextlib.suppress(NotReached):
+                await self._on_wiped()
+                self._wiped = False
 
     async def _use(self, bus: Bus, waits: Backoff) -> None:
         """Until it is lost."""
@@ -323,6 +342,9 @@ class NatsPost:
             self._faults.pop(what, None)
         else:
             self._faults[what] = fault
+            if _is_wiped(fault) and self._on_wiped is not None and self._bus is not None:
+                self._wiped = True
+                self._bus.lose("a stream of it is gone")
         self._show(self.state)
 
     def _show(self, state: PostState) -> None:
@@ -349,6 +371,10 @@ class NatsPost:
             self._fault("mail", BusFault(Fault.FULL, detail))
         finally:
             self._probing = False
+
+
+def _is_wiped(fault: BusFault) -> bool:
+    return isinstance(fault, ApiFault) and fault.code == NO_STREAM
 
 
 def _fault_of(bus: Bus, later: Deferred[bytes]) -> BusFault | None:
