@@ -194,9 +194,7 @@ def test_receipts_of_a_moment_leave_the_outbox_in_one_commit(pair: Machines, mon
     let_letters_arrive(pair)
     quiet: list[int] = []
     commit = laptop.house.journal.commit_quietly
-    monkeypatch.setattr(
-        laptop.house.journal, "commit_quietly", lambda tx: quiet.append(len(tx.puts)) or commit(tx)
-    )
+    monkeypatch.setattr(laptop.house.journal, "commit_quietly", lambda tx: quiet.append(len(tx.puts)) or commit(tx))
     assert len(laptop.mesh.state.out.rows) == 5
     pair.advance(TAKE_OUT_MS / 1_000)
     assert not laptop.mesh.state.out.rows
