@@ -67,6 +67,7 @@ QUICK = frozenset(
         "helpers/test_doors_values.py",
         "helpers/test_helper_bridgectl.py",
         "helpers/test_helper_terminal.py",
+        "mesh_nats/test_nats_wire.py",
         "shim/test_shim_identity.py",
         "shim/test_shim_odd_daemon.py",
         "tools",

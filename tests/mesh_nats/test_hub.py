@@ -307,7 +307,7 @@ def test_an_answer_to_a_joiner_goes_to_its_inbox_and_nowhere_else(tmp_path):
                 # The control: without the check the server does as it is told.
                 post._on_join_request = None
                 raw = []
-                await post._bus.subscribe("bsc.j.*", raw.append)
+                post._bus.subscribe("bsc.j.*", raw.append)
                 bus.publish("bsc.j.attack", b"", "$JS.API.STREAM.DELETE.BSC")
                 await until(lambda: raw)
                 post._bus.publish(raw[0].reply, b"")
@@ -315,7 +315,7 @@ def test_an_answer_to_a_joiner_goes_to_its_inbox_and_nowhere_else(tmp_path):
                 with pytest.raises(BusFault) as gone:
                     await post._mailbox_now(post._bus or bus)
                 assert gone.value.fault in (Fault.NOT_SET_UP, Fault.FORBIDDEN)
-                await bus.close()
+                bus.close()
 
     run(story)
 
@@ -351,7 +351,7 @@ def test_a_taken_port_is_named(tmp_path):
     run(story)
 
 
-def test_its_files_are_private_and_its_log_is_bounded(tmp_path):
+def test_the_files_of_a_hub_are_private_and_its_log_is_bounded(tmp_path):
     async def story():
         async with started(tmp_path) as home:
             assert home.folder.stat().st_mode & 0o777 == 0o700
