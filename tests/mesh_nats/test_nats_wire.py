@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bascule.mesh.machine import nats_wire, nkeys
-from bascule.mesh.machine.nats_wire import MAX_LINE_BYTES, BadFrame, FrameReader, Message, Control
+from bascule.mesh.machine.nats_wire import MAX_LINE_BYTES, BadFrame, Control, FrameReader, Message
 
 tokens = st.text(st.sampled_from("abcXYZ019-_$"), min_size=1, max_size=8)
 subjects = st.lists(tokens, min_size=1, max_size=5).map(".".join)

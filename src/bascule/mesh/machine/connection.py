@@ -15,7 +15,7 @@ import msgspec
 
 from bascule.foundation.deferred import Deferred
 from bascule.mesh.machine import nats_wire
-from bascule.mesh.machine.nats_wire import BadFrame, FrameReader, Message, Control
+from bascule.mesh.machine.nats_wire import BadFrame, Control, FrameReader, Message
 from gabp import codec
 
 # Over a slow line a TLS handshake takes a second or two.
