@@ -306,9 +306,9 @@ def test_an_answer_to_a_joiner_goes_to_its_inbox_and_nowhere_else(tmp_path):
                 assert answers == ["honest"]
                 assert (await post._mailbox_now(post._bus))[0] == reader.mailbox
                 # The control: without the check the server does as it is told.
-                post._on_join_request = None
                 raw = []
                 post._bus.subscribe("bsc.j.*", raw.append)
+                assert await post._bus.answers()
                 bus.publish("bsc.j.attack", b"", "$JS.API.STREAM.DELETE.BSC")
                 await until(lambda: raw)
                 post._bus.publish(raw[0].reply, b"")
