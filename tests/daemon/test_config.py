@@ -40,7 +40,7 @@ SAMPLES = {
     "max_inbox_bytes_per_sender": 1_018,
     "max_open_tickets": 1_007,
     "max_open_tickets_outside": 1_018,
-    "a2a_port": 5_054,
+    "a2a_port": "5054",
     "a2a_listen": "127.0.0.3",
     "a2a_url": "https://agents.example.org",
     "a2a_tls_cert": "a2a-cert.pem",
