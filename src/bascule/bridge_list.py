@@ -11,6 +11,7 @@ from bascule.game.declared import GameDeclared
 from bascule.kernel.declared import Declared
 from bascule.kernel.rows import Row
 from bascule.mesh.declared import MeshDeclared
+from bascule.native.declared import NativeDeclared
 from bascule.workspace.declared import WorkspaceDeclared
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ BRIDGES: tuple[Declared, ...] = (
     DesktopDeclared(),
     MeshDeclared(),
     A2aDeclared(),
+    NativeDeclared(),
 )
 
 

@@ -145,7 +145,7 @@ def test_there_are_at_least_thirty_points_and_each_is_somewhere():
 
 @pytest.mark.parametrize("number", range(PASSES))
 # Effects outside the store need somebody who approves them, a resume needs the person: tests/approval kills there.
-@pytest.mark.parametrize("point", [point for point in POINTS if not point.startswith(("effect.", "halt."))])
+@pytest.mark.parametrize("point", [point for point in POINTS if not point.startswith(("effect.", "halt.", "mesh."))])
 def test_a_daemon_killed_there_comes_back_and_has_lost_nothing(nursery, state, point, number):
     chance = random.Random(f"{point} {number} {os.environ.get('PYTEST_RANDOMLY_SEED', '')}")
     story = Story(nursery, state, chance)

@@ -107,3 +107,118 @@ def test_a_reply_after_the_timeout_is_late_on_both_machines(pair: Machines) -> N
 def test_callers_cannot_choose_an_id_of_a_copy(pair: Machines) -> None:
     with pytest.raises(InvalidRequest, match="reserved"):
         pair["desk"].send("Jerry", "Jerry", ticketId="msh_0123456789abcdef0123456789abcdef")
+
+
+# -- groups, broadcasts, the ledger --
+
+
+@pytest.fixture
+def three() -> Iterator[Machines]:
+    with Machines("laptop", "desk", "vm") as machines:
+        machines["laptop"].house.register("Ada")
+        for name in ("desk", "vm"):
+            machines[name].house.register(f"R-{name}", groups=["reviewers"])
+        machines.advance(1)
+        machines.settle()
+        yield machines
+
+
+def test_a_group_of_one_machine_shares_its_queue_there(three: Machines) -> None:
+    laptop, vm = three["laptop"], three["vm"]
+    ticket = laptop.send("Ada", "reviewers@vm")
+    three.settle()
+    (message,) = vm.take("R-vm")
+    assert message["group"] == "reviewers"
+    vm.reply("R-vm", message["ticketId"], "looks good")
+    three.settle()
+    shown = laptop.show(ticket)
+    assert shown["response"] == "looks good"
+    assert shown["replies"][0]["from"] == "R-vm@vm"
+
+
+def test_a_message_to_a_group_of_any_machine_goes_where_a_member_is_free(three: Machines) -> None:
+    laptop, vm = three["laptop"], three["vm"]
+    waiting = vm.house.begin("agent:R-vm", "inbox.take", {"agentId": "R-vm", "waitMs": 60_000})
+    three.advance(30)
+    three.settle()
+    ticket = laptop.send("Ada", "reviewers@any")
+    three.settle()
+    (message,) = waiting.result()["messages"]
+    vm.reply("R-vm", message["ticketId"], "mine")
+    three.settle()
+    assert laptop.show(ticket)["response"] == "mine"
+    assert three["desk"].take("R-desk") == []
+
+
+def test_a_busy_machine_passes_a_message_for_any_machine_on(three: Machines) -> None:
+    """Nobody waits when it is offered first; another node has a free member by then."""
+    laptop, desk, vm = three["laptop"], three["desk"], three["vm"]
+    ticket = laptop.send("Ada", "reviewers@any")
+    polls = [
+        machine.house.begin(f"agent:R-{machine.name}", "inbox.take", {"agentId": f"R-{machine.name}", "waitMs": 60_000})
+        for machine in (desk, vm)
+    ]
+    three.settle()
+    for _ in range(4):
+        three.advance(3)
+        three.settle()
+    taken = [poll.result()["messages"][0] for poll in polls if poll.done]
+    assert len(taken) == 1
+    assert laptop.show(ticket)["delivery"]["state"] == "arrived"
+
+
+def test_a_full_name_of_this_machine_means_its_own_agent(three: Machines) -> None:
+    ticket = three["laptop"].send("Ada", "Ada@laptop")
+    assert three["laptop"].show(ticket)["targetAgent"] == "Ada"
+
+
+def test_a_broadcast_reaches_other_machines_only_when_it_says_so(three: Machines) -> None:
+    laptop = three["laptop"]
+    laptop.house.register("Bea")
+    local = laptop.call("agent:Ada", "messages.broadcast", {"payload": "here"})
+    assert [each["agentId"] for each in local["tickets"]] == ["Bea"]
+    everywhere = laptop.call("agent:Ada", "messages.broadcast", {"payload": "all", "scope": "mesh"})
+    assert {each["agentId"] for each in everywhere["tickets"]} == {"Bea", "R-desk@desk", "R-vm@vm"}
+    three.settle()
+    assert [each["payload"] for each in three["desk"].take("R-desk")] == ["all"]
+
+
+def test_the_records_of_both_sides_refer_to_each_other(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    ticket = laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    desk.reply("Jerry", message["ticketId"])
+    pair.settle()
+    (arrival,) = [each for each in desk.house.ledger() if each["method"] == "mesh.offer"]
+    assert arrival["details"]["home"] == ticket
+    seq, head = arrival["details"]["peer"].split(":")
+    there = {str(each["seq"]): each["hash"] for each in laptop.house.ledger()}
+    assert there[seq] == head
+    (answer,) = [each for each in laptop.house.ledger() if each["method"] == "mesh.reply"]
+    assert answer["subject"] == ticket
+    assert answer["principal"] == "agent:Jerry@desk"
+
+
+def test_other_machines_say_which_end_of_our_ledger_they_hold(pair: Machines) -> None:
+    laptop = pair["laptop"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    asked = laptop.house.begin("local", "mesh.anchors")
+    pair.settle()
+    (anchor,) = asked.result()["anchors"]
+    (record,) = laptop.call("local", "ledger.show", {"what": str(anchor["seq"])})
+    assert record["hash"] == anchor["head"]
+
+
+def test_a_copied_disk_stops_itself(pair: Machines) -> None:
+    """The same keys live twice: each sees the other's signs of life behind its own."""
+    desk, life = pair["desk"], pair["desk"].engine.life
+    for _ in range(2):
+        desk.engine.life = "lif_other"
+        desk.house.run(desk.engine._sign)
+        desk.engine.life = life
+        pair.settle()
+        desk.house.run(desk.engine._sign)
+        pair.settle()
+    assert "copied" in desk.engine.halted

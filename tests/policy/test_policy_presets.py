@@ -52,6 +52,7 @@ ADMIN = (
     "desktop.enable",
     "desktop.disable",
     "desktop.resume",
+    "native.mode",
 )
 WRITES = ("createFile", "editFile", "deleteFile")
 READ_ONLY = (*(f"workspace.{name}" for name in WRITES), "files.write", "files.delete", "runs.undo", "runs.commit")
@@ -79,6 +80,8 @@ RESTRICTED = {
         for who, method in product(EVERYONE, ("workspace.shell", "processes.start"))
     },
     **{("restrictive", who, f"games.{name}"): ("deny", "no-games") for who, name in product(EVERYONE, PLAYS)},
+    **{("restrictive", who, "native.write"): ("deny", "native-read-only") for who in EVERYONE},
+    **{("restrictive", who, "native.shell"): ("ask", "native-commands-ask") for who in ASKED},
     ("restrictive", LOCAL, "spaces.open"): ("ask", "spaces-ask"),
     ("restrictive", JERRY, "spaces.open"): ("ask", "spaces-ask"),
 }

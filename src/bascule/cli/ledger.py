@@ -7,7 +7,7 @@ from typing import Any
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, connect, state_of
 from bascule.foundation import paths
-from bascule.foundation.errors import NotFound
+from bascule.foundation.errors import NotFound, Unavailable
 from bascule.foundation.text import one_line
 from bascule.local_client.exits import NOT_FOUND, UNEXPECTED
 from bascule.programs.helpers.terminal import say, show, show_json
@@ -46,6 +46,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="check every hash, the chain and the anchors",
         description="Finds any flipped, deleted, moved or replaced record, and an end that was cut off behind the "
         "last anchor. Works on a running and on a stopped daemon. Exit code 1 when something is wrong.",
+    )
+    check.add_argument(
+        "--peers",
+        action="store_true",
+        help="also compare with what other machines of the mesh hold: finds an end that was cut off together with its "
+        "anchors",
     )
     check.set_defaults(run=run_verify)
     for verb in (tail, shown, searched, check):
@@ -101,19 +107,51 @@ def _word(word: str) -> str:
 
 def run_verify(args: argparse.Namespace) -> int:
     state = state_of(args)
-    result = ask(args, "ledger.verify") if running_pid(state) is not None else _verify_stopped(state)
+    running = running_pid(state) is not None
+    result = ask(args, "ledger.verify") if running else _verify_stopped(state)
+    if args.peers:
+        if not running:
+            raise Unavailable("--peers needs a running daemon", hint="start it: bascule up -d")
+        _compare_with_peers(args, result)
     if args.json:
         show_json(result)
     elif result["ok"]:
         show(
             f"ok: {result['records']} records ({result['first']} to {result['last']}), {result['anchors']} anchors, "
-            f"{result.get('signatures', 0)} signatures, head {result['head'][:16]}, {result['seconds']} s"
+            f"{result.get('signatures', 0)} signatures,{_peers_compared(result)} head {result['head'][:16]}, "
+            f"{result['seconds']} s"
         )
     else:
         for fault in result["faults"]:
             show(f"FAULT: {fault}")
         show(f"{len(result['faults'])} faults in {result['records']} records")
     return 0 if result["ok"] else UNEXPECTED
+
+
+def _compare_with_peers(args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """What each machine holds must be a record of this ledger, with that hash."""
+    held = ask(args, "mesh.anchors")
+    faults = []
+    for anchor in held["anchors"]:
+        records = ask(args, "ledger.show", {"what": str(anchor["seq"])})
+        if anchor["seq"] < result["first"] - 1 or (records and records[0]["hash"] == anchor["head"]):
+            # What retention has dropped cannot be compared.
+            continue
+        what = "is another one" if records else "is not there"
+        faults.append(
+            f"{anchor['node']} holds record {anchor['seq']} of this ledger, which {what}: its end was cut off"
+        )
+    result["peers"] = {"compared": len(held["anchors"]), "silent": held.get("silent", [])}
+    result["faults"] = [*result.get("faults", []), *faults]
+    result["ok"] = result["ok"] and not faults
+
+
+def _peers_compared(result: dict[str, Any]) -> str:
+    peers = result.get("peers")
+    if peers is None:
+        return ""
+    silent = f" ({', '.join(peers['silent'])} did not answer)" if peers["silent"] else ""
+    return f" {peers['compared']} machines{silent},"
 
 
 def _verify_stopped(state: str) -> dict[str, Any]:

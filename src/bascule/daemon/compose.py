@@ -53,7 +53,7 @@ from bascule.surfaces.http.routes import RouteTable, ServedRoutes
 from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions
 from bascule.surfaces.mcp.mount import Mount
-from bascule.surfaces.mcp.tools import chosen, toolsets_of
+from bascule.surfaces.mcp.tools import chosen, hooks_of, toolsets_of
 from bascule.surfaces.openapi import document
 from bascule.wire import jsonrpc
 
@@ -143,7 +143,9 @@ class Daemon(Composition):
             {row.name: row.params for row in self.rows} | {"mcp.request": McpRequest}
         )
         toolsets = toolsets_of(bridges)
-        self.link_sessions = LinkSessions(self.gate, log, toolsets, console=self.console_address)
+        self.link_sessions = LinkSessions(
+            self.gate, log, toolsets, hooks=hooks_of(bridges), console=self.console_address
+        )
         self.mcp = Mount(
             self.gate,
             log,

@@ -100,6 +100,8 @@ class Arrivals:
         self._on_lost_life = on_lost_life
         self._on_stranger = on_stranger
         self._max_offers = max_offers
+        # Nodes whose newest anchor is not on disk yet.
+        self.newly_held: set[str] = set()
         # By node: the second, and the offers in it.
         self._offers: dict[str, tuple[int, int]] = {}
 
@@ -219,7 +221,7 @@ class Arrivals:
         if isinstance(item, Cancel):
             params: Any = rows.CancelParams(item=item, envelope=envelope)
             method = rows.CANCEL.name
-        elif known is None and item.status == "timeout":
+        elif known is None and not item.alone:
             # Before its offer, which is on its way; this comes again.
             return
         else:
@@ -311,10 +313,11 @@ class Arrivals:
             self.call(node_principal(name), rows.REFUSED.name, params, _try_again)
 
     def _hold_anchor(self, name: str, anchor: Anchor) -> None:
-        """Kept in memory with each letter, and on disk with the next change of this peer."""
+        """In memory with each letter; the next sweep writes it down."""
         peer = self._state.peer(name)
         if anchor.seq > peer.seq:
             self._state.peers.rows[name] = _replace(peer, seq=anchor.seq, head=anchor.head)
+            self.newly_held.add(name)
 
 
 def _try_again(_error: BasculeError) -> None:

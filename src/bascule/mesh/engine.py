@@ -306,6 +306,8 @@ class Engine:
             # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
             self._other_life = sign.life
         elif self._seen_ourselves:
+            # Once more, for the other one: it stops when it hears us again, and after this we say nothing.
+            self._sign()
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 
     def agents_changed(self) -> None:
@@ -386,6 +388,9 @@ class Engine:
     def sweep(self, tx: Transaction) -> int:
         """What nobody will ever confirm ends visibly; copies whose time is over go."""
         self.outbox.reconcile()
+        while self._arrivals.newly_held:
+            name = self._arrivals.newly_held.pop()
+            tx.put(self._state.peers, name, self._state.peer(name))
         now = self._clock.wall_ms()
         for item_id, item in [each for each in self._state.out.rows.items() if each[1].use_by <= now]:
             self.outbox.remove(tx, item_id)

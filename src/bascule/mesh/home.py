@@ -177,11 +177,11 @@ class Home:
             message = self._mail.outgoing(ticket_id)
             if message is not None:
                 self._offer(tx, message, ticket, node)
-            self._say_end(tx, ticket_id, ticket, node)
+            self._say_end(tx, ticket_id, ticket, node, alone=message is None)
             count += 1
         return count
 
-    def _say_end(self, tx: Transaction, ticket_id: str, ticket: HomeTicket, node: str) -> None:
+    def _say_end(self, tx: Transaction, ticket_id: str, ticket: HomeTicket, node: str, *, alone: bool = False) -> None:
         """How it is, to a node that does not know it or has forgotten it."""
         known = self._mail.known(ticket_id)
         if known is None or known.status in ("pending", "delivered"):
@@ -199,6 +199,7 @@ class Home:
                 use_by=ticket.use_by,
                 status=known.status,
                 late=known.late,
+                alone=alone,
             )
         self._put_out(tx, node, item, codec.encode(item), ticket.use_by)
 

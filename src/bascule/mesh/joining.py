@@ -38,6 +38,8 @@ from bascule.mesh.roster import Roster
 
 # For one knock: a connection, a login and a commit at the other end.
 KNOCK_SECONDS = 10.0
+# A server that lets somebody else in reads its settings anew, and may drop who is just connecting.
+FIRST_TRIES = 4
 # Between knocks: a person who has just said yes sees it at once, and one who is at lunch costs little.
 FIRST_KNOCK_SECONDS = 0.3
 LONGEST_KNOCK_SECONDS = 3.0
@@ -127,7 +129,7 @@ class Joining:
             certificate=way.certificate,
             creds_file=way.creds_file,
         )
-        answer = await self._knock(row, secret, number, reveal=False)
+        answer = await self._first_answer(row, secret, number)
         if answer.state is not AnswerState.WAITING:
             raise _refusal(answer, node)
         if answer.mesh_key is None or answer.holder is None or answer.number is None:
@@ -147,6 +149,17 @@ class Joining:
             ends_at=now + (answer.left_ms or REQUEST_SECONDS * 1000),
         )
         return msgspec.structs.replace(row, mesh=answer.mesh, mesh_key=answer.mesh_key, asking=asking)
+
+    async def _first_answer(self, row: Membership, secret: bytes | None, number: str) -> KnockAnswer:
+        waits = Backoff(FIRST_KNOCK_SECONDS, LONGEST_KNOCK_SECONDS)
+        for _ in range(FIRST_TRIES - 1):
+            try:
+                return await self._knock(row, secret, number, reveal=False)
+            except NotReached as error:
+                if error.fault is not Fault.UNREACHABLE:
+                    raise
+            await asyncio.sleep(next(waits))
+        return await self._knock(row, secret, number, reveal=False)
 
     # -- afterwards --
 

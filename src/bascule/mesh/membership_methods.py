@@ -29,16 +29,16 @@ from bascule.mesh.knock import AnswerState, BadKnock, KnockAnswer, Refusal, read
 from bascule.mesh.machine_ports import Machine, MemberHub, NotReached
 from bascule.mesh.membership import Event, OwnPlace, keys_of, seeds_of
 from bascule.mesh.membership_protocol import (
-    AcceptParams,
+    AcceptNodeParams,
     InitMeshParams,
-    InviteParams,
-    InviteResult,
-    JoinParams,
+    JoinMeshParams,
+    MeshInviteParams,
+    MeshInviteResult,
+    MeshNodeParams,
+    MeshNodeResult,
     MeshNodes,
     MeshStatus,
     NewMeshParams,
-    NodeParams,
-    NodeResult,
 )
 from bascule.mesh.membership_views import REMEDIES, Views
 from bascule.mesh.names import RESERVED_NODES
@@ -160,7 +160,7 @@ class MembershipMethods:
 
     # -- beginning a mesh --
 
-    async def new(self, call: Call, params: NewMeshParams, effect: RecordedEffect) -> InviteResult:
+    async def new(self, call: Call, params: NewMeshParams, effect: RecordedEffect) -> MeshInviteResult:
         with self._alone(Event.BEGIN):
             self._must_have(hub=True)
             row, card = self._first_row(params.mesh, params.node, params.owner_name)
@@ -250,7 +250,7 @@ class MembershipMethods:
 
     # -- codes --
 
-    def invite(self, call: Call, params: InviteParams, tx: Transaction) -> None:
+    def invite(self, call: Call, params: MeshInviteParams, tx: Transaction) -> None:
         own = self.place.must_be_member()
         mesh_secret(own)
         hub = self.connection.hub
@@ -273,8 +273,8 @@ class MembershipMethods:
         shown = "" if invitation.owner == own.owner else invitation.owner_name
         self._after_the_machine(tx, lambda: self._invited(own, hub, code, shown))
 
-    def _invited(self, own: Membership, hub: MemberHub, code: JoinCode, owner_name: str) -> InviteResult:
-        return InviteResult(
+    def _invited(self, own: Membership, hub: MemberHub, code: JoinCode, owner_name: str) -> MeshInviteResult:
+        return MeshInviteResult(
             code=write_code(code),
             mesh=own.mesh,
             node=own.node,
@@ -285,7 +285,7 @@ class MembershipMethods:
 
     # -- joining --
 
-    async def join(self, call: Call, params: JoinParams, effect: RecordedEffect) -> MeshStatus:
+    async def join(self, call: Call, params: JoinMeshParams, effect: RecordedEffect) -> MeshStatus:
         with self._alone(Event.ASK):
             self._must_have(hub=False)
             node = self._node_name(params.node)
@@ -306,7 +306,7 @@ class MembershipMethods:
             effect.details |= {"node": row.node, "mesh": row.mesh}
             return self._views.status(call.principal)
 
-    async def _way(self, params: JoinParams) -> Way:
+    async def _way(self, params: JoinMeshParams) -> Way:
         if (params.code is None) == (params.servers is None):
             raise InvalidRequest("give a join code, or servers", hint="one of the two")
         if params.code is None:
@@ -341,24 +341,24 @@ class MembershipMethods:
             await self._journal.commit(tx, DAEMON, "mesh.asked")
         return write_answer(answer)
 
-    def accept(self, call: Call, params: AcceptParams, tx: Transaction) -> None:
+    def accept(self, call: Call, params: AcceptNodeParams, tx: Transaction) -> None:
         own = self.place.must_be_member()
         card = self.admissions.accept(tx, own, params.node, params.words, params.owner_name)
         self._after_the_machine(tx, lambda: self._result(own, card, "member"))
 
-    def deny(self, call: Call, params: NodeParams, tx: Transaction) -> NodeResult:
+    def deny(self, call: Call, params: MeshNodeParams, tx: Transaction) -> MeshNodeResult:
         self.place.must_be_member()
         request = self.admissions.deny(tx, params.node)
         tx.after.append(self.connection.notice)
-        return NodeResult(node=request.joiner.node, standing="denied")
+        return MeshNodeResult(node=request.joiner.node, standing="denied")
 
-    def revoke(self, call: Call, params: NodeParams, tx: Transaction) -> None:
+    def revoke(self, call: Call, params: MeshNodeParams, tx: Transaction) -> None:
         own = self.place.must_be_member()
         card = self.admissions.revoke(tx, own, params.node)
         self._after_the_machine(tx, lambda: self._result(own, card, "revoked"))
 
-    def _result(self, own: Membership, card: Card, standing: str) -> NodeResult:
-        return NodeResult(
+    def _result(self, own: Membership, card: Card, standing: str) -> MeshNodeResult:
+        return MeshNodeResult(
             node=card.node,
             standing=standing,
             owner=card.owner_name,

@@ -44,12 +44,12 @@ class InitMeshParams(Params, frozen=True, kw_only=True):
     replicas: Annotated[int, Meta(ge=1, le=5)] = 1
 
 
-class InviteParams(Params, frozen=True, kw_only=True):
+class MeshInviteParams(Params, frozen=True, kw_only=True):
     # Whose node it will be; default: one's own.
     owner_name: OwnerName | None = None
 
 
-class InviteResult(Result, frozen=True, kw_only=True):
+class MeshInviteResult(Result, frozen=True, kw_only=True):
     code: str
     mesh: str
     node: str
@@ -60,18 +60,18 @@ class InviteResult(Result, frozen=True, kw_only=True):
     addresses: list[str] = []
 
 
-class JoinParams(Params, frozen=True, kw_only=True):
+class JoinMeshParams(Params, frozen=True, kw_only=True):
     code: Annotated[str, Meta(max_length=MAX_CODE_TEXT_CHARS)] | None = None
     servers: Servers | None = None
     creds_file: CredsFile | None = None
     node: NodeText | None = None
 
 
-class NodeParams(Params, frozen=True, kw_only=True):
+class MeshNodeParams(Params, frozen=True, kw_only=True):
     node: NodeText
 
 
-class AcceptParams(Params, frozen=True, kw_only=True):
+class AcceptNodeParams(Params, frozen=True, kw_only=True):
     node: NodeText
     # Those that the person has compared with the other screen.
     words: Annotated[str, Meta(max_length=100)]
@@ -149,7 +149,7 @@ class MeshStatus(Result, frozen=True, kw_only=True):
     faults: list[MeshFault] = []
 
 
-class NodeResult(Result, frozen=True, kw_only=True):
+class MeshNodeResult(Result, frozen=True, kw_only=True):
     """What became of a node, and what is still to be done about it."""
 
     node: str

@@ -85,6 +85,8 @@ class Over(Confirmed, frozen=True, kw_only=True, tag="over"):
     use_by: _Ms
     status: Annotated[str, Meta(pattern=r"^(?:timeout|responded|delivered)$(?!\n)")] = "timeout"
     late: bool = False
+    # No offer comes with it: a node that does not know the ticket only keeps that it is over.
+    alone: bool = False
 
 
 class Acked(Confirmed, frozen=True, kw_only=True, tag="acked"):

@@ -15,20 +15,22 @@ from bascule.kernel.rows import (
     Nothing,
     Params,
     Reads,
+    Result,
+    Waits,
     always,
     rows_of,
 )
 from bascule.mesh.membership_protocol import (
-    AcceptParams,
+    AcceptNodeParams,
     InitMeshParams,
-    InviteParams,
-    InviteResult,
-    JoinParams,
+    JoinMeshParams,
+    MeshInviteParams,
+    MeshInviteResult,
+    MeshNodeParams,
+    MeshNodeResult,
     MeshNodes,
     MeshStatus,
     NewMeshParams,
-    NodeParams,
-    NodeResult,
 )
 from bascule.mesh.protocol import Acked, Anchor, Cancel, Offer, Over, Reply
 
@@ -138,7 +140,7 @@ MESH_STATUS = Reads[Nothing, MeshStatus](
 MESH_NODES = Reads[Nothing, MeshNodes](
     "mesh.nodes", "List the nodes of the mesh, and those that ask to join.", Http("GET", "/v1/mesh/nodes")
 )
-MESH_NEW = Acts[NewMeshParams, InviteResult](
+MESH_NEW = Acts[NewMeshParams, MeshInviteResult](
     "mesh.new",
     "Begin a mesh with a server on this machine, and make a first join code.",
     Http("POST", "/v1/mesh/new"),
@@ -154,14 +156,14 @@ MESH_INIT = Acts[InitMeshParams, MeshStatus](
     who=PERSON_ONLY,
     asks=False,
 )
-MESH_INVITE = Changes[InviteParams, InviteResult](
+MESH_INVITE = Changes[MeshInviteParams, MeshInviteResult](
     "mesh.invite",
     "Make a join code for another machine: good once, for ten minutes.",
     Http("POST", "/v1/mesh/invite"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
 )
-MESH_JOIN = Acts[JoinParams, MeshStatus](
+MESH_JOIN = Acts[JoinMeshParams, MeshStatus](
     "mesh.join",
     "Ask to join a mesh, by its code or on its servers; a person there accepts.",
     Http("POST", "/v1/mesh/join"),
@@ -169,21 +171,21 @@ MESH_JOIN = Acts[JoinParams, MeshStatus](
     who=PERSON_ONLY,
     asks=False,
 )
-MESH_ACCEPT = Changes[AcceptParams, NodeResult](
+MESH_ACCEPT = Changes[AcceptNodeParams, MeshNodeResult](
     "mesh.accept",
     "Let a node in whose five words were compared.",
     Http("POST", "/v1/mesh/nodes/{node}/accept"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
 )
-MESH_DENY = Changes[NodeParams, NodeResult](
+MESH_DENY = Changes[MeshNodeParams, MeshNodeResult](
     "mesh.deny",
     "Say no to a node that asks to join.",
     Http("POST", "/v1/mesh/nodes/{node}/deny"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
 )
-MESH_REVOKE = Changes[NodeParams, NodeResult](
+MESH_REVOKE = Changes[MeshNodeParams, MeshNodeResult](
     "mesh.revoke",
     "Take a node's card away: it is cut off at once.",
     Http("POST", "/v1/mesh/nodes/{node}/revoke"),
@@ -203,6 +205,28 @@ MESH_LEAVE = Changes[Nothing, MeshStatus](
     Http("POST", "/v1/mesh/leave"),
     effect=Effect.ADMIN,
     who=PERSON_ONLY,
+)
+
+
+# -- the ledger --
+
+
+class PeerAnchor(Result, frozen=True, kw_only=True):
+    """The newest end of our ledger that another machine was told."""
+
+    node: str
+    seq: int
+    head: str
+
+
+class PeerAnchors(Result, frozen=True, kw_only=True):
+    anchors: list[PeerAnchor]
+    # Machines of the mesh that did not answer.
+    silent: list[str] = []
+
+
+MESH_ANCHORS = Waits[Nothing, PeerAnchors](
+    "mesh.anchors", "Ask other machines which end of our ledger they hold.", Http("GET", "/v1/mesh/anchors")
 )
 
 METHODS = rows_of(globals())

@@ -5,13 +5,14 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Unavailable
 from bascule.kernel.bridge import KernelServices
 from bascule.kernel.call import Call
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import RemoteMail, Remotes
 from bascule.kernel.retention import GcItem
-from bascule.kernel.rows import Bound
+from bascule.kernel.rows import Bound, Nothing
 from bascule.mesh import rows
 from bascule.mesh.cards import Card
 from bascule.mesh.engine import Engine
@@ -22,6 +23,7 @@ from bascule.mesh.ports import Post, Reader
 from bascule.mesh.records import Membership
 from bascule.mesh.settings import MeshSettings
 from bascule.mesh.state import MeshState
+from bascule.mesh.witnesses import Witnesses
 
 P = TypeVar("P", bound=msgspec.Struct)
 Handler: TypeAlias = Callable[[Call, P, Transaction], None]
@@ -50,6 +52,7 @@ class MeshTraffic:
         self.state = MeshState(kernel.store)
         # None while this node is in no mesh.
         self.engine: Engine | None = None
+        self._witnesses: Witnesses | None = None
         mail.watch_agents(self._agents_changed)
 
     # -- a member or not --
@@ -77,6 +80,7 @@ class MeshTraffic:
             )
             self.engine.on_halt = self.on_clone
             self.engine.on_seen = self.on_seen
+            self._witnesses = Witnesses(self.engine, kernel.timers)
             self._remotes.add(self.engine)
         return self.engine
 
@@ -85,7 +89,7 @@ class MeshTraffic:
         if self.engine is not None:
             self._remotes.add(None)
             self.engine.close()
-            self.engine = None
+            self.engine = self._witnesses = None
 
     def card_changed(self, node: str) -> None:
         if self.engine is not None:
@@ -131,12 +135,18 @@ class MeshTraffic:
             rows.REPLY.bind(self._of_engine(lambda engine: engine.home.reply)),
             rows.REFUSED.bind(self._of_engine(lambda engine: engine.home.refused)),
             rows.MEET.bind(self._of_engine(lambda engine: engine.meet)),
+            rows.MESH_ANCHORS.bind(self._anchors),
         ]
 
     def sweep(self, tx: Transaction) -> list[GcItem]:
         if self.engine is None:
             return []
         return [GcItem(what="copies of other machines' tickets", count=self.engine.sweep(tx), why="their time is over")]
+
+    def _anchors(self, call: Call, params: Nothing) -> Deferred[rows.PeerAnchors] | rows.PeerAnchors:
+        if self._witnesses is None:
+            return rows.PeerAnchors(anchors=[])
+        return self._witnesses.ask(call, params)
 
     def _of_engine(self, choose: "Callable[[Engine], Handler[P]]") -> "Handler[P]":
         """A handler of the engine that there is when the call comes."""

@@ -6,7 +6,7 @@ nothing else, so that an unarmed daemon has no trace of this. It dies by SIGKILL
 
 The first word of a name says when a daemon gets there: `first` (a start in an empty directory), `start`, `stop`;
 `effect` when it acts outside its store; `halt` when everything is stopped or resumed; `rest` when nothing happens for a
-while; all others while it works.
+while; `mesh` when machines join; all others while it works.
 """
 
 import importlib
@@ -78,6 +78,14 @@ PLACES = {
     "halt.stored": ("bascule.admin.stopping:Stopping._answer", AFTER),
     "halt.resume": ("bascule.admin.stopping:Stopping.resume", AFTER),
     "halt.resumed": ("bascule.admin.stopping:Stopping._resumed", BOTH),
+    "mesh.began": ("bascule.mesh.membership_methods:MembershipMethods._begin", BOTH),
+    "mesh.asked": ("bascule.mesh.joining:Joining.ask", BOTH),
+    "mesh.took": ("bascule.mesh.admissions:Admissions.take", AFTER),
+    "mesh.accept": ("bascule.mesh.admissions:Admissions.accept", AFTER),
+    "mesh.admit": ("bascule.mesh.connection:Connection._sync", BOTH),
+    "mesh.joined": ("bascule.mesh.joining:Joining._accepted", BOTH),
+    "mesh.fetched": ("bascule.mesh.admissions:Admissions.fetched", AFTER),
+    "mesh.revoke": ("bascule.mesh.admissions:Admissions.revoke", AFTER),
     "stop.waits": ("bascule.daemon.compose:Daemon.stop_waits", BEFORE),
     "stop.farewell": ("bascule.daemon.lifecycle:_farewell", BEFORE),
     "stop.door": ("bascule.surfaces.http.server:HttpDoor.stop", BEFORE),

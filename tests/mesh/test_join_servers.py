@@ -1,0 +1,88 @@
+"""A mesh on NATS servers that are there already, and daemons with the same keys."""
+
+import shutil
+
+import pytest
+from live_nodes import LiveNode, Refused, live_nodes
+from living import eventually
+
+from nats_servers import Server
+from ports import free_port
+
+
+@pytest.fixture
+def server(tmp_path):
+    """One that lets everybody in, as behind a firewall."""
+    port = free_port()
+    config = {"host": "127.0.0.1", "port": port, "jetstream": {"store_dir": str(tmp_path / "store")}}
+    server = Server(tmp_path / "nats", config, port)
+    server.start()
+    yield server
+    server.kill()
+
+
+def test_machines_join_on_servers_that_are_there_and_a_person_says_whose_they_are(server):
+    with live_nodes("desk", "vm") as (desk, vm):
+        status = desk.call("mesh.init", mesh="team", node="desk", servers=[server.url])
+        assert status["holder"]
+        with pytest.raises(Refused, match="no join codes") as refused:
+            desk.invite()
+        assert f"bascule join {server.url}" in refused.value.data["hint"]
+        vm.call("mesh.join", servers=[server.url], node="vm")
+        asking = desk.asking("vm")
+        assert asking["words"] == vm.status()["joining"]["words"]
+        desk.call("mesh.accept", node="vm", words=asking["words"], ownerName="Ann")
+        vm.await_standing("member")
+        desk.await_reachable("vm")
+        (listed,) = [each for each in desk.call("mesh.nodes")["nodes"] if each["node"] == "vm"]
+        assert (listed["owner"], listed.get("own", False)) == ("Ann", False)
+        # The server lets everybody in; a card that was taken away counts no more all the same.
+        desk.call("mesh.revoke", node="vm")
+        vm.await_standing("revoked")
+        assert not desk.reaches("vm")
+
+
+def test_servers_that_are_wrong_are_named(tmp_path):
+    creds = tmp_path / "creds"
+    creds.write_text("nothing of the kind")
+    with live_nodes("desk") as (desk,):
+        with pytest.raises(Refused, match="does not answer"):
+            desk.call("mesh.init", mesh="team", node="desk", servers=[f"nats://127.0.0.1:{free_port()}"])
+        with pytest.raises(Refused, match="not the address of a NATS server"):
+            desk.call("mesh.init", mesh="team", node="desk", servers=["http://a"])
+        creds.chmod(0o644)
+        with pytest.raises(Refused, match="others can read it"):
+            desk.call("mesh.join", node="desk", servers=["nats://a"], credsFile=str(creds))
+        creds.chmod(0o600)
+        with pytest.raises(Refused, match="cannot be used"):
+            desk.call("mesh.join", node="desk", servers=["nats://a"], credsFile=str(creds))
+        assert desk.status()["standing"] == "none"
+
+
+def test_a_copied_disk_stops_both_until_a_person_says_which_one_stays():
+    with live_nodes("desk", "laptop", bascule__mesh__engine__LIFE_SIGN_SECONDS=0.5) as (desk, laptop):
+        laptop.join(desk.begin())
+        desk.accept("laptop")
+        laptop.await_standing("member")
+        desk.await_reachable("laptop")
+        laptop.kill()
+        copied = laptop.state + "-copy"
+        shutil.copytree(laptop.state, copied, ignore=shutil.ignore_patterns("*.sock"))
+        laptop.start()
+        twin = LiveNode.__new__(LiveNode)
+        twin.name, twin.state, twin.constants, twin.is_new = "twin", copied, laptop.constants, False
+        twin.start()
+        try:
+            both = (laptop, twin)
+            eventually(lambda: any(node.status()["standing"] == "cloned" for node in both), "one of them notices")
+            stopped = next(node for node in both if node.status()["standing"] == "cloned")
+            eventually(lambda: not stopped.status().get("connected"), "it has stopped")
+            assert "bascule mesh keep" in stopped.status()["faults"][0]["remedy"]
+            twin.call("mesh.leave")
+            if laptop.status()["standing"] == "cloned":
+                laptop.call("mesh.keep")
+            desk.await_reachable("laptop")
+            laptop.await_reachable("desk")
+            eventually(lambda: laptop.status()["standing"] == "member", "it stays a member")
+        finally:
+            twin.close()
