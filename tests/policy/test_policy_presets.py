@@ -35,6 +35,12 @@ ORDINARY = {"command": "ls -la", "path": "/home/me/project/notes.txt"}
 
 # Whatever is not listed is allowed. A new method that some preset should refuse is added here first.
 ADMIN = (
+    "a2a.addAgent",
+    "a2a.addToken",
+    "a2a.publish",
+    "a2a.removeAgent",
+    "a2a.revokeToken",
+    "a2a.unpublish",
     "agents.revoke",
     "daemon.backup",
     "daemon.gc",
