@@ -246,3 +246,23 @@ def test_a_run_of_a_native_call_can_be_cancelled_and_stop_everything_does_not_wa
     scene.wire.call("admin.stop", {})
     waited = scene.wire.call("runs.wait", {"runId": other["runId"], "waitMs": 60_000})
     assert waited["status"] == "error"
+
+
+def test_where_nobody_can_be_asked_a_call_that_asks_is_denied_and_never_hangs(scene):
+    """No passphrase is set, so there is no person to ask."""
+    codex = Scene(scene.daemon, scene.root, "codex", "session-2")
+    try:
+        codex.wire.call("native.mode", {"client": "codex", "mode": "enforce"})
+        done = hook(codex, bash(codex, "git push", "t1"))
+        answer = json.loads(done.stdout)["hookSpecificOutput"]
+        assert (answer["permissionDecision"], "native-sends" in answer["permissionDecisionReason"]) == ("deny", True)
+    finally:
+        codex.close()
+
+
+def test_a_session_begins_with_what_its_user_chose(scene):
+    start = scene.event("SessionStart")
+    assert hook(scene, start).stdout == ""
+    scene.wire.call("native.mode", {"client": "claude", "mode": "enforce"})
+    assert "calls go on while" in json.loads(hook(scene, start).stdout)["systemMessage"]
+    assert "calls are refused while" in json.loads(hook(scene, start, "--closed").stdout)["systemMessage"]
