@@ -44,6 +44,7 @@ from bascule.mesh.membership_protocol import (
 )
 from bascule.mesh.membership_views import REMEDIES, Views
 from bascule.mesh.names import RESERVED_NODES
+from bascule.mesh.ports import Fault
 from bascule.mesh.records import Membership, Standing
 from bascule.mesh.roster import REVOKED_KEY, Roster
 
@@ -299,6 +300,11 @@ class MembershipMethods:
                 way = await self._way(params)
                 row = await self.joining.ask(way, node)
             except NotReached as error:
+                if params.code is not None and error.fault is Fault.REFUSED:
+                    raise Conflict(
+                        "the server does not know this join code: it has expired, or was used and accepted",
+                        hint="make a new one on the machine that made it: `bascule mesh invite`",
+                    ) from None
                 raise _not_reached(error) from None
             except BadKnock as error:
                 raise PeerFailed(
