@@ -26,7 +26,7 @@ help:
 	@echo '  make quick         the tests that need no process, display or disk of their own: 36 s'
 	@echo '  make test          what CI runs: the static checks, then every test but the long ones'
 	@echo '  make test-long     every test with the large counts (an hour, not minutes)'
-	@echo '  make test-clients  real Claude Code and Codex from npm, with a scripted model (minutes, 800 MB)'
+	@echo '  make test-clients  real Claude Code, Codex and Gemini CLI from npm, scripted model (minutes, 900 MB)'
 	@echo '  make coverage      branch coverage by package, the worst first; TESTS=tests/wire runs some of the tests'
 	@echo '  make fresh         make up, make test and the wheels in a new, minimal Debian that is removed afterwards'
 	@echo '  make format        rewrite the sources the way `make check` wants them'

@@ -39,13 +39,14 @@ MOUSEPAD = "mousepad, a note"
 
 
 @contextlib.contextmanager
-def _scene(settings: Settings) -> Iterator[tuple[Any, Any]]:
+def _scene(settings: Settings, rig: str = "Desktop") -> Iterator[tuple[Any, Any]]:
     """A desktop of its own and a host before it, as the tests have them."""
     if str(RIG) not in sys.path:
         sys.path += [str(RIG), str(RIG.parent)]
     try:
         import desktop_rig
         import host_process
+        import wayland_rig
 
         import bascule.programs.desktop_host.linux.backend  # noqa: F401 - says what is missing
     except ImportError as error:
@@ -54,7 +55,7 @@ def _scene(settings: Settings) -> Iterator[tuple[Any, Any]]:
         if shutil.which(tool) is None:
             raise processes.NotInstalled(f"The desktop is not measured: {tool} is not installed (`make bench`).")
     with processes.scratch(settings.directory) as directory, contextlib.ExitStack() as stack:
-        desktop = desktop_rig.Desktop()
+        desktop = {"Desktop": desktop_rig.Desktop, "WaylandDesktop": wayland_rig.WaylandDesktop}[rig]()
         stack.callback(desktop.close)
         host = host_process.HostProcess(desktop, directory)
         stack.callback(host.close)
@@ -244,6 +245,57 @@ def _polled(host: Any, wire: Any, program: Any, there: int) -> None:
         time.sleep(POLL_SECONDS)
 
 
+# -- kinds of sessions --
+
+
+def sessions(settings: Settings) -> Section:
+    """The same calls on each kind of session, in turn in every round."""
+    section = Section("desktop-sessions", "A GTK 3 window, whole calls", ("", *_CALLS))
+
+    def measure(section: Section) -> None:
+        taken: dict[str, dict[str, list[float]]] = {name: {} for name in RIGS}
+        with contextlib.ExitStack() as stack:
+            scenes = {name: stack.enter_context(_scene(settings, rig)) for name, rig in RIGS.items()}
+            large = {
+                name: screen.start("gtk3", "--rows", str(QUICK_ROWS if settings.quick else ROWS))
+                for name, (screen, _) in scenes.items()
+            }
+            small = {name: screen.start("gtk3") for name, (screen, _) in scenes.items()}
+            for _ in range(settings.rounds):
+                for name, (_, host) in scenes.items():
+                    _more(taken[name], _session_calls(host, large[name], small[name]))
+                settings.progress()
+        for name, times in taken.items():
+            section.add(name, *(millis(min(times[each]) * 1000) for each in _CALLS))
+            section.keep(name, **{f"{each}_ms": min(times[each]) * 1000 for each in _CALLS})
+        section.notes.append(
+            "The best of several rounds, of calls with evidence on disk. Tree and find: about 2,000 elements. Observe, "
+            "click (the button's own action), double click (the pointer), text and wait: a small window."
+        )
+
+    return _or_left_out(section, measure)
+
+
+RIGS = {"X11 (Xvfb, openbox)": "Desktop", "sway": "WaylandDesktop"}
+_CALLS = ("tree", "find", "observe", "click", "double", "text", "wait")
+
+
+def _session_calls(host: Any, large: Any, small: Any) -> dict[str, list[float]]:
+    selector = {"byRole": "AXButton", "titleContains": BUTTON}
+    plain = {"includeScreenshot": False, "axMaxDepth": 64}
+    here, there = _route(large), _route(small)
+    pad, name = ({"selector": {"titleContains": each}} for each in ("pad", "Name"))
+    return {
+        "tree": _timed(1, lambda: host.call("desktop.observe", route=here, options=plain)),
+        "find": _timed(1, lambda: host.call("desktop.find", route=here, selector=selector)),
+        "observe": _timed(1, lambda: host.call("desktop.observe", route=there)),
+        "click": _timed(1, lambda: host.act("desktop.click", route=there, target={"selector": selector})),
+        "double": _timed(1, lambda: host.act("desktop.doubleClick", route=there, target=pad)),
+        "text": _timed(1, lambda: host.act("desktop.typeText", route=there, target=name, text="héllo 中文 😀")),
+        "wait": [_arrival(host, small, _woken, 0.0)],
+    }
+
+
 # -- pictures --
 
 
@@ -331,6 +383,7 @@ def _windows(screen: Any, host: Any, section: Section) -> Iterator[tuple[str, An
 MEASURES = {
     "desktop": desktop,
     "desktop-wait": waits,
+    "desktop-sessions": sessions,
     "desktop-pictures": screenshots,
     "desktop-tokens": snapshots,
 }

@@ -12,6 +12,9 @@ TESTS = Path(__file__).resolve().parent
 
 QUICK = frozenset(
     [
+        "a2a_edge/test_a2a_cards.py",
+        "a2a_edge/test_a2a_gate.py",
+        "a2a_edge/test_a2a_settings.py",
         "approval",
         "audit",
         "bridges",
@@ -57,10 +60,13 @@ QUICK = frozenset(
         "daemon/test_metrics_history.py",
         "daemon/test_token_files.py",
         "desktop_host/test_host_parts.py",
+        "desktop_host/test_wayland_wire.py",
         "faults/test_linearize.py",
         "game/test_game_bounds.py",
         "game/test_game_conversations.py",
         "game/test_game_pump.py",
+        "native/test_native_hooks.py",
+        "native/test_session_states.py",
         "game/test_game_sessions.py",
         "helpers/test_doors_answers.py",
         "helpers/test_doors_choice.py",
@@ -73,6 +79,10 @@ QUICK = frozenset(
         "mesh/test_admissions.py",
         "mesh/test_join_code.py",
         "mesh/test_membership.py",
+        "mesh/test_membership_methods.py",
+        "mesh/test_mesh_doctor.py",
+        "mesh_live/test_live_history.py",
+        "mesh_nats/test_nats_wire.py",
         "shim/test_shim_identity.py",
         "shim/test_shim_odd_daemon.py",
         "tools",
@@ -88,6 +98,7 @@ QUICK = frozenset(
 )
 SLOW = frozenset(
     [
+        "a2a_edge",
         "adapters",
         "cli",
         "client",
@@ -105,7 +116,9 @@ SLOW = frozenset(
         "load",
         "mcp",
         "mesh",
+        "mesh_live",
         "mesh_nats",
+        "native",
         "shim",
         "web",
         "wrap",
@@ -123,6 +136,7 @@ SLOW = frozenset(
         "approval/test_live.py",
         "approval/test_live_stop.py",
         "identity/test_identity_read_from_tty.py",
+        "policy/test_shell_beside_real.py",
         "policy/test_shell_corpora.py",
         "policy/test_shell_soup.py",
         "policy/test_shell_words.py",

@@ -3,8 +3,11 @@
 import sys
 from collections.abc import Iterator
 
+import msgspec
+
 from bascule.desktop import protocol as desktop
 from bascule.desktop.host_methods import METHODS
+from bascule.programs.desktop_host.linux.sessions import KINDS
 from doc_text import HERE, code, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
@@ -13,7 +16,13 @@ from desktop_requirements import REQUIREMENTS, TESTS, proofs
 
 
 def blocks() -> dict[str, str]:
-    return {"methods": methods(), "limits": limits(), "coverage": coverage(), "requirements": requirements()}
+    return {
+        "methods": methods(),
+        "limits": limits(),
+        "sessions": sessions(),
+        "coverage": coverage(),
+        "requirements": requirements(),
+    }
 
 
 def methods() -> str:
@@ -30,6 +39,17 @@ def methods() -> str:
         for row in METHODS.values()
     ]
     return table(("method", "kind", "confirm", "from", "parameters beside meta"), rows)
+
+
+def sessions() -> str:
+    """What each kind of session can do where everything answers, as `health.capabilities` says it."""
+    kinds = [msgspec.to_builtins(kind.capabilities) for kind in KINDS]
+    rows = [(code(name), *(_shown(kind[name]) for kind in kinds)) for name in kinds[0] if name != "session"]
+    return table(("capability", *(kind["session"] for kind in kinds)), rows)
+
+
+def _shown(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def limits() -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from bascule.a2a.declared import A2aDeclared
 from bascule.admin.declared import AdminDeclared
 from bascule.broker.declared import BrokerDeclared
 from bascule.desktop.declared import DesktopDeclared
@@ -10,6 +11,7 @@ from bascule.game.declared import GameDeclared
 from bascule.kernel.declared import Declared
 from bascule.kernel.rows import Row
 from bascule.mesh.declared import MeshDeclared
+from bascule.native.declared import NativeDeclared
 from bascule.workspace.declared import WorkspaceDeclared
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ BRIDGES: tuple[Declared, ...] = (
     GameDeclared(),
     DesktopDeclared(),
     MeshDeclared(),
+    A2aDeclared(),
+    NativeDeclared(),
 )
 
 

@@ -20,6 +20,7 @@ ANSWER = {
     "effect": "unverified",
     "evidence": {"dir": "/e/"},
     "windows": [],
+    "modals": [],
     "elementRefs": [],
     "matched": 1,
     "elapsedMs": 1,
@@ -66,6 +67,9 @@ BUTTON = {"selector": {"byRole": "AXButton"}}
         ("type hello", "typeText", {"text": "hello"}),
         ("type hello --clear --ref e:1", "typeText", {"options": {"clearBefore": True}}),
         ("hotkey ctrl s", "hotkey", {"keys": ["ctrl", "s"]}),
+        ("dialogs --app a.b", "listModals", {"route": {"app": {"bundleId": "a.b"}}}),
+        ("dismiss --button OK", "dismissModal", {"button": "OK"}),
+        ("dismiss --app a.b", "dismissModal", {"route": {"app": {"bundleId": "a.b"}}}),
         ("focus --app a.b", "focusWindow", {"route": {"app": {"bundleId": "a.b"}}}),
         ("wait --role AXButton", "waitUntil", {"condition": {"selectorExists": BUTTON["selector"]}}),
         ("wait --role AXButton --gone", "waitUntil", {"condition": {"selectorGone": BUTTON["selector"]}}),
@@ -168,9 +172,10 @@ def test_enabling_says_what_it_means_under_this_policy():
 
 
 def test_without_a_display_enabling_is_refused_before_the_passphrase(monkeypatch):
-    monkeypatch.delenv("DISPLAY", raising=False)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
     args = build_parser("desktop").parse_args(["desktop", "enable"])
-    with pytest.raises(WrongUsage, match="DISPLAY is not set"):
+    with pytest.raises(WrongUsage, match="nor DISPLAY is set"):
         desktop_person.run_enable(args)
 
 

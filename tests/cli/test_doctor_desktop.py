@@ -14,9 +14,10 @@ def patient(tmp_path, **environment):
     ("environment", "mark", "expected"),
     [
         ({"DISPLAY": ":1"}, Mark.OK, "X11 at :1"),
-        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures"),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "nothing can be seen"),
-        ({}, Mark.INFO, "DISPLAY is not set"),
+        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0", "SWAYSOCK": "/run/sway"}, Mark.OK, "wayland-0: sway"),
+        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures, keys and clicks"),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "elements are read"),
+        ({}, Mark.INFO, "nor DISPLAY is set"),
     ],
 )
 def test_the_kind_of_screen_decides_what_can_be_seen(tmp_path, monkeypatch, environment, mark, expected):

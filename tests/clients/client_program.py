@@ -40,12 +40,17 @@ class Client:
         self.home.mkdir()
         self.project.mkdir()
         self.program = str(PROGRAMS / name)
+        # More words for a turn without a screen.
+        self.options = []
         self.environment = {
             "HOME": str(self.home),
             "PATH": f"{PROGRAMS}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
             "ANTHROPIC_BASE_URL": model.url,
+            "GOOGLE_GEMINI_BASE_URL": model.url,
+            "GEMINI_API_KEY": "scripted",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
             "ANTHROPIC_API_KEY": "sk-ant-api03-scripted-model-scripted-model",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             # Our tools are listed from the start, as with few servers.
@@ -58,7 +63,7 @@ class Client:
             "setup",
             self.name,
             "--yes",
-            "--allow-tools",
+            *([] if self.name == "gemini" else ["--allow-tools"]),
             "--state-dir",
             self.daemon.state_dir,
             *options,
@@ -69,6 +74,10 @@ class Client:
         if self.name == "codex":
             config = self.home / ".codex" / "config.toml"
             config.write_text(f"{_CODEX.format(url=self.model.url)}\n{config.read_text()}")
+        elif self.name == "gemini":
+            file = self.home / ".gemini" / "settings.json"
+            settings = json.loads(file.read_text()) | {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+            file.write_text(json.dumps(settings))
         else:
             # What a person has answered once: theme, this key, this directory.
             file = self.home / ".claude.json"
@@ -84,11 +93,22 @@ class Client:
             file.write_text(json.dumps(settings))
         return self
 
+    def switch_on(self, *options, state_dir=None):
+        """Hooks on the client's own tools, as `bascule on` installs them."""
+        command = [BASCULE, "on", self.name, "--yes", "--state-dir", state_dir or self.daemon.state_dir, *options]
+        subprocess.run(
+            command, env=self.environment, cwd=self.project, check=True, capture_output=True, timeout=PATIENCE
+        )
+        return self
+
     def words(self, prompt):
         """One turn without a screen."""
         if self.name == "codex":
-            return [self.program, "exec", "--skip-git-repo-check", prompt]
-        return [self.program, "-p", prompt, "--allowedTools", "mcp__agent-bridge"]
+            return [self.program, "exec", "--skip-git-repo-check", *self.options, prompt]
+        if self.name == "gemini":
+            # Without a model named it asks another one first, which to use.
+            return [self.program, "-p", prompt, "-m", "gemini-2.5-flash", *self.options]
+        return [self.program, "-p", prompt, "--allowedTools", "mcp__agent-bridge", *self.options]
 
     def run(self, prompt):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A model that says what a test wrote for it, behind the two APIs that Claude Code and Codex speak.
+"""A model that says what a test wrote for it, behind the APIs that Claude Code, Codex and Gemini CLI speak.
 
 A script is a function: it gets the last thing the model was told (the user's words, or a tool's result) and returns
 `call(tool, **arguments)` or a text. What the client asks beside the conversation (a title for it, a summary) offers no
@@ -27,6 +27,8 @@ class ScriptedModel:
         self.script = script
         # What the model was told, in order: for the message of a test that fails.
         self.prompts = []
+        # Names of the tools that the client offered with the last of them.
+        self.tools = []
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -39,6 +41,7 @@ class ScriptedModel:
     def reply(self, prompt, *, tools):
         if not tools:
             return "ok"
+        self.tools = [each.get("name") or each.get("type") for each in tools]
         self.prompts.append(prompt)
         return self.script(prompt)
 
@@ -60,6 +63,9 @@ def _handler(model):
                 events = _anthropic(model, body)
             elif self.path.endswith("/responses"):
                 events = _responses(model, body)
+            elif "GenerateContent" in self.path:
+                self._stream(_gemini(model, body))
+                return
             else:
                 self.send_error(404)
                 return
@@ -69,7 +75,25 @@ def _handler(model):
             for event in events:
                 self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
 
+        def _stream(self, answer):
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(f"data: {json.dumps(answer)}\r\n\r\n".encode())
+
     return Handler
+
+
+def _gemini(model, body):
+    parts = body["contents"][-1]["parts"]
+    heard = [part.get("functionResponse", {}).get("response") or part.get("text", "") for part in parts]
+    tools = [tool for each in body.get("tools", ()) for tool in each.get("functionDeclarations", ())]
+    reply = model.reply("\n".join(each if isinstance(each, str) else json.dumps(each) for each in heard), tools=tools)
+    is_call = isinstance(reply, Call)
+    part = {"functionCall": {"name": reply.tool, "args": reply.arguments}} if is_call else {"text": reply}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    content = {"role": "model", "parts": [part]}
+    return {"candidates": [{"content": content, "finishReason": "STOP", "index": 0}], "usageMetadata": usage}
 
 
 def _text_of(content):
@@ -89,7 +113,8 @@ def _anthropic(model, body):
     yield {"type": "message_start", "message": message | {"content": [], "stop_reason": None, "usage": usage}}
     if isinstance(reply, Call):
         names = [each.get("name", "") for each in body["tools"]]
-        name = next(name for name in names if name.endswith(f"__{reply.tool}"))
+        # One of ours, or the client's own.
+        name = next(name for name in names if name == reply.tool or name.endswith(f"__{reply.tool}"))
         block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": name, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(reply.arguments)}
     else:
@@ -108,12 +133,14 @@ def _responses(model, body):
     reply = model.reply(prompt, tools=body.get("tools"))
     response = {"id": f"resp_{uuid.uuid4().hex}"}
     if isinstance(reply, Call):
-        space = next(
+        spaces = [
             each["name"]
             for each in body["tools"]
             if each.get("type") == "namespace" and reply.tool in [tool["name"] for tool in each["tools"]]
-        )
-        about = {"namespace": space, "name": reply.tool, "arguments": json.dumps(reply.arguments)}
+        ]
+        about = {"name": reply.tool, "arguments": json.dumps(reply.arguments)}
+        # Codex's own tools are in no namespace.
+        about |= {"namespace": spaces[0]} if spaces else {}
         item = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", "call_id": f"call_{uuid.uuid4().hex}"} | about
     else:
         content = [{"type": "output_text", "text": reply, "annotations": []}]

@@ -1,4 +1,4 @@
-"""One desktop and one host per worker; programs and workspaces are each test's own."""
+"""One desktop and one host per worker and rig; programs and workspaces are each test's own."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,13 +6,24 @@ from pathlib import Path
 import pytest
 from desktop_rig import Desktop, Program
 from host_process import HostProcess
+from wayland_rig import WaylandDesktop
 
 Start = Callable[..., Program]
 
 
+# Files whose tests say nothing of X11: they are run on every rig.
+ON_EVERY_RIG = frozenset({"test_toolkits", "test_stale", "test_other_programs"})
+RIGS = {"xvfb": Desktop, "sway": WaylandDesktop}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "desktop" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in ON_EVERY_RIG:
+        metafunc.parametrize("desktop", list(RIGS), indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def desktop() -> Iterator[Desktop]:
-    desktop = Desktop()
+def desktop(request: pytest.FixtureRequest) -> Iterator[Desktop]:
+    desktop = RIGS[getattr(request, "param", "xvfb")]()
     yield desktop
     desktop.close()
 

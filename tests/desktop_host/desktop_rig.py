@@ -68,6 +68,7 @@ class Program:
 class Desktop:
     """One X server and one session bus. Everything on it ends with it."""
 
+    name = "xvfb"
     window_manager = ("openbox", "--sm-disable")
 
     def __init__(self, screen="1280x900x24"):
@@ -160,6 +161,17 @@ class Desktop:
         until(lambda: program.state.get("ready") or process.poll() is not None, f"{app} is ready")
         assert process.poll() is None, f"{app} ended with {process.returncode}: run {APPS / file} by hand"
         until(lambda: self.shows(title), f"the window {title!r} of {app}")
+        return program
+
+    def start_bare(self, app, title=None, env=None):
+        """One of our own programs that is not a window as others are, or shows nothing to AT-SPI: `prompt`, `count`."""
+        self._count += 1
+        title = title or f"{app} {self._count}"
+        state = self.directory / f"state-{self._count}.json"
+        command = (SYSTEM_PYTHON, str(APPS / f"{app}_app.py"), str(state), "--title", title)
+        program = Program(self.spawn(*command, env=env), state, title)
+        until(lambda: program.state.get("ready") or program.process.poll() is not None, f"{app} is ready")
+        assert program.process.poll() is None, f"{app} ended with {program.process.returncode}"
         return program
 
     def shows(self, title):

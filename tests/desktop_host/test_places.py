@@ -10,7 +10,7 @@ from test_other_programs import open_program
 from Xlib import X, Xatom, display
 
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.linux.toplevels import inside_corner, inside_point
+from bascule.programs.desktop_host.linux.toplevels import inside_corner
 from bascule.programs.desktop_host.ports import Window
 
 CALCULATOR = {"window": {"titlePattern": "Calculator"}}
@@ -94,4 +94,3 @@ def test_the_inside_begins_behind_shadow_and_border(size, shadow, inside, corner
     )
     place = Rect(0, 0, *inside)
     assert inside_corner(window, place) == corner
-    assert inside_point(window, place, corner[0] + 3, corner[1] + 4) == (3, 4)

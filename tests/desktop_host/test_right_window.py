@@ -5,6 +5,8 @@ import threading
 import pytest
 from desktop_rig import until
 from x_recorder import Recorder
+from Xlib import XK, X, display
+from Xlib.ext import xtest
 
 from bascule.programs.desktop_host.linux.input import Input
 from bascule.programs.desktop_host.linux.x11 import X11
@@ -41,6 +43,29 @@ def test_a_key_does_not_reach_a_window_that_came_up_before_it(x11, start, seen):
     until(lambda: other.state.get("keys"), "the key arrives")
     assert [name for name, _ in other.state["keys"]] == ["b"]
     assert "keys" not in meant.state
+
+
+def test_a_modifier_that_the_person_holds_does_not_join_our_keys(x11, start, desktop):
+    app = start("gtk3")
+    app.until(active=True)
+    window = window_of(x11, app)
+    person = display.Display(desktop.display)
+    shift = person.keysym_to_keycode(XK.string_to_keysym("Shift_L"))
+    given = Input(x11)
+    xtest.fake_input(person, X.KeyPress, shift)
+    person.sync()
+    try:
+        with pytest.raises(Elsewhere, match="held down") as refused:
+            given.chord(["ctrl", "a"], Halt(), window.handle)
+        assert refused.value.reason == "modifier"
+    finally:
+        xtest.fake_input(person, X.KeyRelease, shift)
+        person.sync()
+        person.close()
+    # The control: once it is let go of, the same keys are sent.
+    given.chord(["ctrl", "a"], Halt(), window.handle)
+    until(lambda: ["a", 4] in app.state.get("keys", []), "the keys arrive")
+    assert [each for each in app.state["keys"] if each[0].lower() == "a"] == [["a", 4]]
 
 
 def test_keys_end_where_the_focus_goes_away_between_two_of_them(x11, start, seen):

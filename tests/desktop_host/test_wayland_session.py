@@ -1,8 +1,9 @@
-"""A Wayland session with Xwayland, under a real compositor: what cannot be done there is said, not pretended."""
+"""A sway session under a real compositor: what the other rigs' tests do not say of it."""
 
 import pytest
+from desktop_rig import until
 from host_process import HostProcess, Refused, route
-from wayland_rig import WaylandDesktop
+from wayland_rig import X11, WaylandDesktop
 
 
 @pytest.fixture(scope="module")
@@ -13,17 +14,23 @@ def wayland():
 
 
 @pytest.fixture(scope="module")
-def x11_app(wayland):
-    program = wayland.start("gtk3", title="an X11 window")
-    yield program
-    program.kill()
+def wayland_host(wayland, tmp_path_factory):
+    host = HostProcess(wayland, tmp_path_factory.mktemp("root"), stop_keys=True)
+    yield host
+    host.close()
 
 
 @pytest.fixture
-def wayland_host(wayland, tmp_path):
-    host = HostProcess(wayland, tmp_path, stop_keys=True)
-    yield host
-    host.close()
+def start(wayland):
+    started = []
+
+    def start(app, **more):
+        started.append(wayland.start(app, **more))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
 
 
 def issues(host):
@@ -33,49 +40,206 @@ def issues(host):
     return found["issues"]
 
 
-def test_a_screen_that_only_shows_black_counts_as_denied(wayland_host, x11_app):
+def button(title):
+    return {"target": {"selector": {"titleContains": title, "byRole": "AXButton"}}}
+
+
+def test_everything_can_be_seen_and_nothing_is_wrong(wayland_host):
+    assert issues(wayland_host) == []
     assert wayland_host.call("desktop.health")["permissions"] == {
         "accessibility": "granted",
-        "screenRecording": "denied",
+        "screenRecording": "granted",
     }
-    assert [each for each in issues(wayland_host) if "Screen Recording" in each and "Xwayland" in each]
+    can = wayland_host.call("desktop.health")["capabilities"]
+    assert (can["session"], can["keys"], can["clicks"], can["pictures"]) == ("sway", "held", "held", "crop")
 
 
-def test_a_black_picture_is_neither_evidence_nor_an_answer(wayland_host, x11_app):
-    with pytest.raises(Refused, match="shows it no pixels") as refused:
-        wayland_host.call("desktop.observe", route=route(x11_app))
-    assert refused.value.code == "DESKTOP_PERMISSION_MISSING"
-    # Without a picture beforehand nothing is done.
-    with pytest.raises(Refused, match="shows it no pixels"):
-        wayland_host.act("desktop.click", route=route(x11_app), target={"selector": {"titleContains": "Press me"}})
-    assert x11_app.state.get("pressed", 0) == 0
-    # What needs no picture goes on: elements are read as anywhere.
-    options = {"includeScreenshot": False, "snapshot": True}
-    assert "Press me" in wayland_host.call("desktop.observe", route=route(x11_app), options=options)["snapshot"]
+def test_windows_of_wayland_and_of_xwayland_are_listed_and_used_alike(wayland_host, start):
+    native, x11 = start("gtk3", title="speaks Wayland"), start("gtk3", title="speaks X11", env=X11)
+    windows = {each["title"]: each for each in wayland_host.call("desktop.windows")["windows"]}
+    assert {name: windows[name]["pid"] for name in (native.title, x11.title)} == {
+        native.title: native.pid,
+        x11.title: x11.pid,
+    }
+    # The one that has the focus, whichever kind it is.
+    assert [name for name, each in windows.items() if each["active"]] == [x11.title]
+    for app in (native, x11):
+        # The pointer, so that places are shown to be right as well.
+        wayland_host.act("desktop.doubleClick", route=route(app), target={"selector": {"titleContains": "pad"}})
+        app.until(double=1)
+        wayland_host.act("desktop.click", route=route(app), **button("Press me"))
+        app.until(pressed=1)
 
 
-def test_stop_keys_that_only_x11_windows_hear_are_an_issue_and_not_promised(wayland_host):
-    assert wayland_host.call("desktop.health")["stopKeys"] is None
-    assert [each for each in issues(wayland_host) if "only while an X11 window has the focus" in each]
+def test_a_picture_shows_one_window_and_what_lies_over_it_is_covered(wayland, wayland_host, start):
+    from PIL import Image
+
+    below, above = start("gtk3"), start("gtk3")
+    for each in (below, above):
+        wayland.move(each.title, 50, 50)
+    result = wayland_host.call("desktop.observe", route=route(above))
+    picture = Image.open(wayland_host.evidence(result) / "observe.png")
+    assert len(picture.getcolors(1 << 20)) > 20, "the window is drawn"
+    hidden = wayland_host.call("desktop.observe", route=route(below))
+    covered = Image.open(wayland_host.evidence(hidden) / "observe.png")
+    # The other one lies exactly over it: nothing of it is shown.
+    assert len(covered.getcolors(1 << 20)) < 5
 
 
-def test_no_x11_window_is_in_front_while_a_wayland_window_has_the_focus(wayland, wayland_host, x11_app):
-    native = wayland.start_native("a Wayland window")
+def test_the_stop_keys_stop_everything_whatever_has_the_focus(wayland, wayland_host, start):
+    app = start("gtk3")
+    chord = until(lambda: wayland_host.call("desktop.health")["stopKeys"], "the keys are bound")
+    assert chord == "Ctrl+Alt+Shift+Escape"
+    wayland.keys("press ctrl alt shift escape")
+    until(lambda: wayland_host.call("desktop.health")["stopped"], "everything is stopped")
+    with pytest.raises(Refused) as refused:
+        wayland_host.act("desktop.click", route=route(app), **button("Press me"))
+    assert refused.value.code == "DESKTOP_HOST_STOPPED"
+    # sway forgets what was bound when it reads its configuration again.
+    wayland_host.act("desktop.resume")
+    wayland.message("reload")
+    until(lambda: wayland_host.call("desktop.health")["stopKeys"], "the keys are bound again")
+    wayland.keys("press ctrl alt shift escape")
+    until(lambda: wayland_host.call("desktop.health")["stopped"], "everything is stopped")
+    wayland_host.act("desktop.resume")
+
+
+def test_a_prompt_that_has_the_keyboard_for_itself_gets_nothing(wayland, wayland_host, start):
+    app = start("gtk3")
+    assert wayland_host.act("desktop.hotkey", route=route(app), keys=["x"])["sent"]
+    app.until(keys=[["x", 0]])
+    prompt = wayland.start_bare("prompt")
     try:
-        windows = wayland_host.call("desktop.windows")["windows"]
-        assert [(each["title"], each["active"]) for each in windows] == [(x11_app.title, False)]
-        # A call without a route means the window in front: there is none that this host could use.
-        with pytest.raises(Refused) as refused:
-            wayland_host.call("desktop.find", selector={"titleContains": "Press me"})
-        assert refused.value.code == "DESKTOP_ELEMENT_NOT_FOUND"
+        for call in (
+            lambda: wayland_host.act("desktop.hotkey", route=route(app), keys=["y"]),
+            lambda: wayland_host.act(
+                "desktop.typeText", route=route(app), target={"selector": {"byRole": "AXSecureTextField"}}, text="word"
+            ),
+            lambda: wayland_host.act(
+                "desktop.rightClick", route=route(app), target={"selector": {"titleContains": "pad"}}
+            ),
+        ):
+            with pytest.raises(Refused) as refused:
+                call()
+            assert refused.value.details["reason"] == "focus"
+        # The control: a key of the person's goes there.
+        wayland.keys("press z")
+        prompt.until(text="z")
+        assert prompt.state["keys"] == 1
+        assert app.state["keys"] == [["x", 0]]
     finally:
-        native.kill()
+        prompt.kill()
 
 
-@pytest.mark.parametrize("lost", ["DISPLAY", "DBUS_SESSION_BUS_ADDRESS"])
-def test_the_doctor_answers_without_a_display_or_a_bus(wayland, tmp_path, lost):
-    host = HostProcess(wayland, tmp_path, env={lost: ""})
+def test_a_modifier_that_the_person_holds_does_not_join_our_keys(wayland, wayland_host, start):
+    app = start("gtk3")
+    wayland.keys("hold shift")
+    try:
+        wayland_host.act("desktop.hotkey", route=route(app), keys=["ctrl", "a"])
+        until(lambda: app.state.get("keys"), "the keys arrive")
+        assert [each for each in app.state["keys"] if each[0] in ("a", "A")] == [["a", 4]]
+    finally:
+        wayland.keys("release")
+
+
+def test_of_two_windows_with_one_name_the_one_meant_gets_the_keys(wayland, wayland_host, start):
+    one, two = start("gtk3", title="alike"), start("gtk3", title="alike")
+    for app in (one, two, one):
+        wayland_host.act("desktop.hotkey", route={"app": {"pid": app.pid}}, keys=["x"])
+    until(lambda: len(one.state.get("keys", [])) == 2, "both keys arrive")
+    assert [len(each.state["keys"]) for each in (one, two)] == [2, 1]
+
+
+def test_the_clipboard_is_given_back_after_a_paste(wayland, wayland_host, start):
+    source, app = start("gtk3"), start("gtk3")
+    name, secret = {"selector": {"titleContains": "Name"}}, {"selector": {"byRole": "AXSecureTextField"}}
+    wayland_host.act("desktop.typeText", route=route(source), target=name, text="the person's own")
+    for keys in (["ctrl", "a"], ["ctrl", "c"]):
+        wayland_host.act("desktop.hotkey", route=route(source), keys=keys)
+    typed = wayland_host.act("desktop.typeText", route=route(app), target=secret, text="ours")
+    app.until(secret="ours")
+    assert typed["clipboard"] == "restored"
+    wayland_host.act("desktop.click", route=route(app), target=name)
+    wayland_host.act("desktop.hotkey", route=route(app), keys=["ctrl", "v"])
+    app.until(name="the person's own")
+
+
+def test_several_outputs_and_a_scale_are_one_screen(tmp_path):
+    from PIL import Image
+
+    desktop = WaylandDesktop()
+    try:
+        desktop.message("create_output")
+        desktop.message("output HEADLESS-2 resolution 1600x1800 position 1280 0 scale 2")
+        app = desktop.start("gtk3")
+        desktop.move(app.title, 1330, 20)
+        host = HostProcess(desktop, tmp_path)
+        try:
+            result = host.call("desktop.observe", route=route(app))
+            assert len(Image.open(host.evidence(result) / "observe.png").getcolors(1 << 20)) > 20
+            host.act("desktop.doubleClick", route=route(app), target={"selector": {"titleContains": "pad"}})
+            app.until(double=1)
+        finally:
+            host.close()
+    finally:
+        desktop.close()
+
+
+@pytest.mark.parametrize("lost", ["SWAYSOCK", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS"])
+def test_the_doctor_answers_whatever_is_missing(wayland, tmp_path, lost):
+    host = HostProcess(wayland, tmp_path, env={lost: "", "DISPLAY": ""})
     try:
         assert issues(host)
+    finally:
+        host.close()
+
+
+def test_a_compositor_that_we_do_not_know_is_used_through_elements_alone(wayland, tmp_path, start):
+    """As any other than sway: nothing of X11 is used, although Xwayland is there."""
+    app = start("gtk3")
+    host = HostProcess(wayland, tmp_path, env={"SWAYSOCK": ""}, stop_keys=True)
+    try:
+        assert wayland.environment["DISPLAY"]
+        assert [each for each in issues(host) if "Screen Recording" in each]
+        assert [each for each in issues(host) if "No keys stop everything" in each]
+        assert host.call("desktop.health")["stopKeys"] is None
+        assert host.call("desktop.doctor")["capabilities"] == {
+            "session": "Wayland",
+            "places": False,
+            "pictures": "none",
+            "keys": "none",
+            "clicks": "none",
+            "elements": True,
+            "text": "field",
+        }
+        (window,) = (each for each in host.call("desktop.windows")["windows"] if each["title"] == app.title)
+        assert window["pid"] == app.pid
+        seen = host.call("desktop.observe", route=route(app), options={"snapshot": True})
+        assert "Press me" in seen["snapshot"]
+        assert "screenshotPath" not in seen["evidence"]
+        # What an element's own program does, it does without a picture, and that is said.
+        clicked = host.act("desktop.click", route=route(app), **button("Press me"))
+        app.until(pressed=1)
+        assert clicked["method"] == "action"
+        assert "beforeScreenshot" not in clicked["evidence"]
+        name = {"selector": {"titleContains": "Name"}}
+        typed = host.act("desktop.typeText", route=route(app), target=name, text="héllo 中文 😀")
+        app.until(name="héllo 中文 😀")
+        assert (typed["effect"], typed["clipboard"]) == ("confirmed", "untouched")
+        intent = {"method": "desktop.click", "params": {"route": route(app), **button("Press me")}}
+        resolved = host.call("desktop.resolve", intent=intent, picture=True)
+        assert resolved["pictures"] is False
+        assert "picture" not in resolved
+        for method, more in (
+            ("hotkey", {"keys": ["x"]}),
+            ("rightClick", {"target": {"selector": {"titleContains": "pad"}}}),
+            ("typeText", {"target": {"selector": {"byRole": "AXSecureTextField"}}, "text": "word"}),
+        ):
+            with pytest.raises(Refused) as refused:
+                host.act(f"desktop.{method}", route=route(app), **more)
+            assert refused.value.code in ("DESKTOP_PERMISSION_MISSING", "DESKTOP_ELEMENT_NOT_FOUND")
+        with pytest.raises(Refused, match="no pictures"):
+            host.call("desktop.observe", route=route(app), options={"inline": True})
+        assert not {"keys", "pad", "secret"} & app.state.keys()
     finally:
         host.close()

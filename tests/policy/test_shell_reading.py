@@ -19,7 +19,7 @@ def test_texts_within_texts_are_described_by_how_they_are_reached():
     assert read("""sh -c 'eval "git push"'""").describe().splitlines() == [
         """sh -c 'eval "git push"'""",
         "eval 'git push'   (through sh -c)",
-        "git push   (through sh -c, eval)",
+        "git push   (through sh -c, eval)   [network, sends]",
     ]
 
 

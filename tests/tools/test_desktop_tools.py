@@ -246,6 +246,18 @@ def test_a_value_is_set_as_a_number_where_it_is_one(text, value):
     assert script.asked[0].params["value"] == value
 
 
+def test_dialogs_are_listed_or_answered():
+    modal = {"title": "Question", "text": "Really?", "buttons": ["Cancel", "OK"]}
+    script = use("desktop_dialog", {"app": "a.b"}, {"modals": [modal]})
+    assert script.asked[0].method == "desktop.listModals"
+    assert script.result["dialogs"] == [modal]
+    for arguments, params in (({"button": "OK"}, {"button": "OK"}), ({"escape": True}, {})):
+        script = use("desktop_dialog", arguments, ACTED)
+        assert script.asked[0].method == "desktop.dismissModal"
+        assert {name: script.asked[0].params.get(name) for name in params} == params
+        assert ("button" in script.asked[0].params) is ("button" in params)
+
+
 def test_an_effect_that_could_not_be_seen_leads_to_a_look():
     result = use("desktop_hotkey", {"keys": ["ctrl", "s"]}, {**ACTED, "effect": "unverified"}).result
     assert (result["effect"], result["next"]) == ("unverified", "desktop_observe")
@@ -328,7 +340,7 @@ def test_where_the_users_setting_forbids_that_it_stays_with_the_daemon(home):
 
 def test_the_desktops_tools_cost_at_most_2000_tokens_and_are_shown_to_who_asks_for_them():
     listed = {"tools": tools.visible(["desktop"])}
-    assert len(listed["tools"]) == 8
+    assert len(listed["tools"]) == 9
     assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= 2_000
     assert "desktop" not in tools.by_default()
 

@@ -37,6 +37,8 @@ class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_inbox_bytes_per_sender: int = 16 * 1024 * 1024
     # Open tickets one sender may have: enough for a fleet, not for a runaway loop.
     max_open_tickets: int = 1_000
+    # The same for one caller that is not on this machine: some conversations, nothing that a person has to dig out.
+    max_open_tickets_outside: int = 100
     # Messages and replies of one principal that are kept, settled ones included, and their bytes: a loop that sends
     # and cancels must not fill the memory that everybody shares.
     max_kept_messages: int = 100_000

@@ -17,7 +17,7 @@ from bascule.broker.state import BrokerState
 from bascule.broker.views import is_party, sides, ticket_view
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import NotFound
-from bascule.kernel.call import PERSON, Call, Principal, sender_name
+from bascule.kernel.call import PERSON, Call, Principal, is_outside, sender_name
 from gabp import codec
 
 # What one search looks at: it takes some milliseconds, and nothing else happens meanwhile. `before` looks further back.
@@ -40,15 +40,28 @@ class Lists:
         self._max_bytes = max_searched_bytes
 
     def tickets(self, call: Call, params: TicketsListParams) -> list[TicketView]:
-        before = self._state.ticket(params.before).number if params.before is not None else None
+        before = self._before(call.principal, params.before)
         found: Iterable[Ticket] = self._state.index.find(
-            status=params.status, addressee=params.agent_id, party=params.party, before=before
+            status=params.status,
+            addressee=params.agent_id,
+            party=params.party,
+            before=before,
+            # Who is not on this machine sees what it sent itself.
+            sender=call.principal if is_outside(call.principal) else None,
         )
         if params.text is not None:
             found = self._search(found, call.principal, params.text)
         return [
             ticket_view(self._state, ticket, call.principal, payloads=False) for ticket in islice(found, params.limit)
         ]
+
+    def _before(self, principal: Principal, ticket_id: str | None) -> int | None:
+        if ticket_id is None:
+            return None
+        ticket = self._state.ticket(ticket_id)
+        if is_outside(principal) and ticket.sender != principal:
+            raise NotFound("unknown ticket", hint="name one of your own")
+        return ticket.number
 
     def conversations(self, call: Call, params: ConversationsListParams) -> list[ConversationSummary]:
         index = self._state.conversation_index

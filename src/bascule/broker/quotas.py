@@ -4,12 +4,12 @@ from bascule.broker.agents import Agents
 from bascule.broker.state import BrokerState
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.ids import is_reserved_handle
-from bascule.kernel.call import Principal, agent_of, sender_name
+from bascule.kernel.call import Principal, agent_of, is_a2a, sender_name
 
 # Of every inbox: what the agents of one other machine, all together, cannot fill.
 SHARE_OF_NODE = 0.2
-# Of every inbox: what commands in sandboxes, all together, cannot fill. Tickets that timed out stay in an inbox
-# until they are fetched, so the limit of open tickets alone would let one loop keep everybody else out.
+# Of every inbox: what commands in sandboxes and clients beyond A2A, all together, cannot fill. Tickets that timed out
+# stay in an inbox until they are fetched, so the limit of open tickets alone would let one loop keep others out.
 SHARE_OF_OUTSIDE = 0.5
 
 
@@ -29,10 +29,12 @@ def check_room(state: BrokerState, agents: Agents, principal: Principal, target:
     """The sender's open tickets, what it has kept, and the receiver's inbox."""
     check_kept(state, principal, size)
     limits = state.limits
-    if state.open_by_sender.get(principal, 0) >= limits.max_open_tickets:
+    outside = is_a2a(principal)
+    most = limits.max_open_tickets_outside if outside else limits.max_open_tickets
+    if state.open_by_sender.get(principal, 0) >= most:
         raise Overloaded(
-            f"{sender_name(principal)} has {limits.max_open_tickets} open tickets",
-            hint="wait for replies, or cancel some: bridgectl list tickets --status pending",
+            f"{sender_name(principal)} has {most} open tickets",
+            hint="wait for replies, or cancel some" + ("" if outside else ": bridgectl list tickets --status pending"),
             retry_after=1.0,
         )
     inbox = state.inboxes.get(target)
@@ -49,7 +51,7 @@ def check_room(state: BrokerState, agents: Agents, principal: Principal, target:
             details={"agentId": target, "agentStatus": agents.status(target).value},
             retry_after=5.0,
         )
-    share = SHARE_OF_OUTSIDE if is_reserved_handle(agent_of(principal) or "") else 1.0
+    share = SHARE_OF_OUTSIDE if outside or is_reserved_handle(agent_of(principal) or "") else 1.0
     if len(inbox) >= limits.max_inbox_messages * share or inbox.bytes + size > limits.max_inbox_bytes * share:
         raise Overloaded(
             f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",

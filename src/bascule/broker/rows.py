@@ -38,6 +38,7 @@ from bascule.broker.protocol import (
     TicketView,
 )
 from bascule.kernel.rows import (
+    ANYONE,
     PERSON_ONLY,
     Changes,
     Effect,
@@ -64,6 +65,7 @@ MESSAGES_SEND = Changes[SendParams, SendResult](
     "Send a message to an agent; the answer names the ticket.",
     Http("POST", "/agents/{agentId}/send", section="5.1"),
     effect=Effect.MESSAGE,
+    outside=ANYONE,
 )
 # (5.2) "204 No Content".
 REPLIES_POST = Changes[ReplyParams, ReplyResult](
@@ -136,10 +138,13 @@ MESSAGES_BROADCAST = Changes[BroadcastParams, BroadcastResult](
     effect=Effect.MESSAGE,
 )
 TICKETS_LIST = Reads[TicketsListParams, list[TicketView]](
-    "tickets.list", "List tickets, newest first.", Http("GET", "/tickets")
+    "tickets.list", "List tickets, newest first.", Http("GET", "/tickets"), outside=ANYONE
 )
 TICKETS_SHOW = Reads[TicketParams, TicketView](
-    "tickets.show", "Show one ticket; its two sides also see payload and replies.", Http("GET", "/tickets/{ticketId}")
+    "tickets.show",
+    "Show one ticket; its two sides also see payload and replies.",
+    Http("GET", "/tickets/{ticketId}"),
+    outside=party("ticket_id"),
 )
 TICKETS_CANCEL = Changes[CancelParams, TicketView](
     "tickets.cancel",

@@ -53,6 +53,8 @@ class BrokerSettings(Settings, frozen=True, kw_only=True):
     max_inbox_bytes_per_sender: Count = _defaults.max_inbox_bytes_per_sender
     # Unsettled tickets of one sender.
     max_open_tickets: Count = _defaults.max_open_tickets
+    # Unsettled tickets of one sender that is not on this machine, such as a client beyond A2A.
+    max_open_tickets_outside: Count = _defaults.max_open_tickets_outside
     # Messages and replies of one principal that are kept, settled tickets included.
     max_kept_messages: Count = _defaults.max_kept_messages
     # Bytes of them.

@@ -137,9 +137,10 @@ class TicketIndex:
         addressee: str | None,
         party: str | None,
         before: int | None = None,
+        sender: str | None = None,
     ) -> Iterator[Ticket]:
         """Newest first. `addressee`: an agent or a group. `party`: an agent that is its sender or has it. `before`:
-        only tickets with a smaller number.
+        only tickets with a smaller number. `sender`: a principal.
 
         Of two names those are looked at that fewer tickets have to do with.
         """
@@ -149,6 +150,8 @@ class TicketIndex:
             choices.append(_known(self._to.get(addressee), self._group.get(addressee)))
         if party is not None:
             choices.append(_known(self._to.get(party), self._from.get(principal_of(party))))
+        if sender is not None:
+            choices.append(_known(self._from.get(sender)))
         shelves = min(choices, key=lambda each: _count(each, places)) if choices else [self._all]
         streams = [self._newest(shelf, place, before) for shelf in shelves for place in places if shelf.live[place]]
         last: Ticket | None = None
@@ -159,6 +162,8 @@ class TicketIndex:
             if addressee is not None and addressee not in (ticket.target, ticket.group):
                 continue
             if party is not None and party != ticket.target and principal_of(party) != ticket.sender:
+                continue
+            if sender is not None and sender != ticket.sender:
                 continue
             yield ticket
 

@@ -33,7 +33,7 @@ from bascule.broker.views import is_settled, ticket_view
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 from bascule.foundation.ids import COPY_ID_PREFIX, new_ticket_id
-from bascule.kernel.call import DAEMON, PERSON, Call, Principal, sender_name
+from bascule.kernel.call import DAEMON, PERSON, Call, Principal, is_outside, sender_name
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.ports import IncomingReply, OnQuestion, Outgoing, RemoteAgent
 from gabp import codec
@@ -91,6 +91,8 @@ class Tickets:
         self._has_person = has_person
         # Called when a question to the person is durable.
         self.on_question: list[OnQuestion] = []
+        # Whom callers that are not on this machine may write to. Kept by who publishes them.
+        self.published: set[str] = set()
         self.lifetimes = Lifetimes(state, on_timeout=self._time_out, on_end=self._expire)
 
     # -- methods --
@@ -101,6 +103,7 @@ class Tickets:
         target, remote = params.agent_id, None
         if target not in state.agents.rows:
             target, remote = self._resolve(target)
+        self._check_published(call.principal, target, remote)
         now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
@@ -424,6 +427,11 @@ class Tickets:
                 return target, remote
         self._agents.check_target(target)
         return target, None
+
+    def _check_published(self, principal: Principal, target: str, remote: RemoteAgent | None) -> None:
+        if is_outside(principal) and (target not in self.published or remote is not None):
+            # The same for all that is not published: who is here is not told. Nobody is passed on to another machine.
+            raise NotFound("agent not published", hint="its agent card says where it is; ask its owner")
 
     def _ask_person(self, tx: Transaction, ticket_id: str, sender: Principal, size: int) -> None:
         check_question(self._state, sender, size, has_person=self._has_person())

@@ -55,6 +55,7 @@ def _complain(message: str, hint: str | None, code: int) -> int:
 FIRST = {
     "bascule.cli.life": ("up", "status", "logs", "down"),
     "bascule.cli.setup.command": ("setup",),
+    "bascule.cli.setup.switch": ("on", "off"),
     "bascule.cli.demo": ("demo",),
     "bascule.cli.doctor": ("doctor",),
 }

@@ -17,6 +17,7 @@ from bascule.daemon.config import DaemonSettings
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.opening import ledger_problem
+from bascule.daemon.outside_door import OUTSIDE_DOOR, OutsideDoors
 from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, CONSOLE_IS_OPEN, SIDE_APP, STATE_DIR, TOKENS
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.sampling import Sampler
@@ -44,14 +45,15 @@ from bascule.surfaces.console.admission import ConsoleAdmission
 from bascule.surfaces.console.app import ConsoleApp
 from bascule.surfaces.console.static import StaticFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
-from bascule.surfaces.http.admission import Admission, SpaceAdmission, loopback_hosts
+from bascule.surfaces.http.admission import Admission, OutsideAdmission, SpaceAdmission, loopback_hosts
 from bascule.surfaces.http.app import App
 from bascule.surfaces.http.endpoints import Form
+from bascule.surfaces.http.endpoints import Mount as Application
 from bascule.surfaces.http.routes import RouteTable, ServedRoutes
 from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions
 from bascule.surfaces.mcp.mount import Mount
-from bascule.surfaces.mcp.tools import chosen, toolsets_of
+from bascule.surfaces.mcp.tools import chosen, hooks_of, toolsets_of
 from bascule.surfaces.openapi import document
 from bascule.wire import jsonrpc
 
@@ -126,6 +128,9 @@ class Daemon(Composition):
                 CONNECTIONS.provided_by(self.connections),
                 ANCHORS.provided_by(self.anchors),
                 SIDE_APP.provided_by(self._side_app),
+                OUTSIDE_DOOR.provided_by(
+                    OutsideDoors(self._outside_app, clock, log, partial(self._note_wrong_token, "a2a"))
+                ),
                 CONSOLE_IS_OPEN.provided_by(self.console_is_open),
             ],
         )
@@ -138,7 +143,9 @@ class Daemon(Composition):
             {row.name: row.params for row in self.rows} | {"mcp.request": McpRequest}
         )
         toolsets = toolsets_of(bridges)
-        self.link_sessions = LinkSessions(self.gate, log, toolsets, console=self.console_address)
+        self.link_sessions = LinkSessions(
+            self.gate, log, toolsets, hooks=hooks_of(bridges), console=self.console_address
+        )
         self.mcp = Mount(
             self.gate,
             log,
@@ -252,6 +259,20 @@ class Daemon(Composition):
             door="space",
             pages={},
             mounts={},
+            on_status=self.metrics.request,
+            on_fault=partial(internal, self.log),
+            closes_refused=True,
+        )
+
+    def _outside_app(self, admission: OutsideAdmission, table: RouteTable, mounts: dict[str, Application]) -> App:
+        return App(
+            admission,
+            table,
+            self.gate,
+            self.turns,
+            door="a2a",
+            pages={},
+            mounts=mounts,
             on_status=self.metrics.request,
             on_fault=partial(internal, self.log),
             closes_refused=True,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from bascule.desktop.capabilities import Capabilities
 from bascule.kernel.rows import Params, Result
 
 # Contract 7: "meta.schemaVersion: the bridge's schema version (P0 = 1)".
@@ -231,6 +232,8 @@ class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     stopped: bool = False
     # Addition: what the person can press to stop everything, whatever window has the focus. None: nothing.
     stop_keys: str | None = None
+    # Addition: what can be done in this session.
+    capabilities: Capabilities | None = None
 
 
 class DoctorCall(Params, frozen=True, kw_only=True):
@@ -257,6 +260,8 @@ class DoctorResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     # Additions: what each issue needs, in the same order; and what is not wrong with the host but worth knowing.
     remedies: list[str]
     notes: list[str] = []
+    # Addition: what can be done in this session.
+    capabilities: Capabilities | None = None
 
 
 # -- 5.3 --
@@ -379,7 +384,7 @@ class TypeTextResult(Result, frozen=True, kw_only=True):
     evidence: Evidence
     effect: Effect
     # What became of the person's clipboard.
-    clipboard: Literal["restored", "empty", "lost"]
+    clipboard: Literal["restored", "empty", "lost", "untouched"]
     rematched: bool = False
 
 

@@ -158,7 +158,7 @@ class DesktopBridge:
             stopped=self.switch.stopped,
             host=self.hosting.state,
             pid=self.hosting.pid,
-            display=environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"),
+            display=environment.get("WAYLAND_DISPLAY") or environment.get("DISPLAY"),
             problem=self.hosting.problem,
             stop_keys=self._stop_keys(),
             seen=self.apps.of(call.principal),

@@ -312,6 +312,33 @@ async def hotkey(me: Session, arguments: HotkeyArguments) -> Result:
     return _done(await _ask(me, "hotkey", {**route_of(given(arguments)), "keys": arguments.keys}))
 
 
+class DialogArguments(Arguments, frozen=True, kw_only=True):
+    app: _Text = UNSET
+    window: _Text = UNSET
+    button: Annotated[str, Meta(description="Answer with this button")] | UnsetType = UNSET
+    escape: Annotated[bool, Meta(description="Answer with Escape")] | UnsetType = UNSET
+
+
+@tool(
+    "desktop_dialog",
+    "Answer a dialog",
+    "The dialogs of an app that want an answer first; or answer the one in front.",
+    uses=("desktop.listModals", "desktop.dismissModal"),
+    hints=ACTS,
+    retry=Retry.NEVER,
+    result={**_DONE, "dialogs": LIST},
+    always=_STATUS,
+)
+async def dialog(me: Session, arguments: DialogArguments) -> Result:
+    route = route_of(given(arguments))
+    if arguments.button is not UNSET:
+        return _done(await _ask(me, "dismissModal", {**route, "button": arguments.button}))
+    if arguments.escape:
+        return _done(await _ask(me, "dismissModal", route))
+    listed = await _ask(me, "listModals", route)
+    return Result(status="ok", dialogs=[{**each, "text": _cut(each["text"])} for each in listed["modals"]])
+
+
 class AbortArguments(Arguments, frozen=True, kw_only=True):
     id: str
 
@@ -453,6 +480,7 @@ TOOLSET = Toolset(
         click,
         type_text,
         hotkey,
+        dialog,
         wait,
         abort,
         windows,

@@ -15,6 +15,7 @@ DAEMON = Principal("daemon")
 BROWSER = Principal("browser")
 
 _AGENT_PREFIX = "agent:"
+_A2A_PREFIX = "a2a:"
 # Handles are asked for several times per call; those of as many agents as a busy daemon has are remembered.
 _REMEMBERED = 4_096
 
@@ -55,6 +56,24 @@ def node_of(principal: Principal) -> str | None:
     return principal.partition("@")[2] or None
 
 
+def a2a_principal(client: str) -> Principal:
+    """A client beyond A2A, by the name that its token was made for."""
+    return Principal(_A2A_PREFIX + client)
+
+
+def is_a2a(principal: Principal) -> bool:
+    return principal.startswith(_A2A_PREFIX)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def is_outside(principal: Principal) -> bool:
+    """Somebody who is not on this machine: a client beyond A2A, another node, or somebody there (with an `@`).
+
+    Such a caller reaches what a row's `outside` leaves open, and nothing else.
+    """
+    return is_a2a(principal) or node_of(principal) is not None
+
+
 class Grade(IntEnum):
     """What a session of the console has shown: each grade may what those below it may."""
 
@@ -90,7 +109,7 @@ class Call(msgspec.Struct, frozen=True):
     principal: Principal
     method: str
     params: Any
-    # "link", "unix", "tcp", "space", "mcp", "console", "run" or "daemon": where it came in, for the log.
+    # "link", "unix", "tcp", "space", "mcp", "console", "a2a", "run" or "daemon": where it came in, for the log.
     door: str
     # With `--auth off`: this caller may act on any agent's behalf here; it is still shown as `local`.
     as_owner: bool = False

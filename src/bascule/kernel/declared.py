@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bascule.kernel.policy.rules import Rule
     from bascule.kernel.route import Route
     from bascule.kernel.settings import Settings
-    from bascule.kernel.tool import Toolset
+    from bascule.kernel.tool import Tool, Toolset
 
 Make: TypeAlias = "Callable[[KernelServices, Ports], Bridge]"
 
@@ -59,6 +59,10 @@ class Declared:
     def toolset(self) -> "Toolset | None":
         """What agents see of it in MCP."""
         return None
+
+    def hooks(self) -> "tuple[Tool, ...]":
+        """What hooks of a client call through its session; no model sees it."""
+        return ()
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         """By preset: what the policies that come with us say about its methods."""

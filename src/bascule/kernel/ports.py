@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from bascule.kernel.bridge import Port
 from bascule.kernel.call import Principal
 from bascule.kernel.gate import OnActivity
@@ -193,6 +195,8 @@ class Remotes(Protocol):
         it away again."""
 
 
+# Handles that callers who are not on this machine may write to; who publishes them keeps the set.
+PUBLISHED: Port[set[str]] = Port("published handles")
 REMOTES: Port[Remotes] = Port("agents elsewhere")
 REMOTE_MAIL: Port[RemoteMail] = Port("mail from elsewhere")
 
@@ -202,6 +206,44 @@ PRESENCES: Port[Presences] = Port("presences")
 SPACE_AGENTS: Port[SpaceAgents] = Port("space agents")
 COUNT_MAIL: Port[CountMail] = Port("count mail")
 ON_QUESTION: Port[list[OnQuestion]] = Port("questions to the person")
+
+# -- of the workspace -----------------------------------------------------------------------------
+
+
+class NativeWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of an agent's own tool that may change files."""
+
+    client: str
+    session: str
+    # A keyed digest of what the agent was asked.
+    prompt: str | None
+    tool: str
+    title: str
+    # The project's real directory.
+    root: str
+    # It is known to delete or overwrite: then it waits for its checkpoint, however long that takes.
+    destructive: bool
+
+
+class Began(NamedTuple):
+    # None: it cannot be undone, and `note` says why.
+    run_id: str | None
+    note: str | None
+
+
+class NativeRuns(Protocol):
+    """Runs that no run of ours executes: checkpoints before and after, as a client's hooks report them."""
+
+    async def begin(self, work: NativeWork) -> Began: ...
+
+    async def end(self, run_id: str, *, ok: bool) -> tuple[str, ...]:
+        """Paths that it changed."""
+
+    async def warm(self, root: str) -> None:
+        """Take a first checkpoint, before a call needs one."""
+
+
+NATIVE_RUNS: Port[NativeRuns] = Port("native runs")
 
 # -- of the daemon --------------------------------------------------------------------------------
 

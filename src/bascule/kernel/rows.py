@@ -172,6 +172,9 @@ class Row:
     urgent: bool = False
     # It only looks, so a person who has signed in need not prove it again.
     looks: bool = False
+    # Of a row that is anyone's: whose call it may be when the caller is not on this machine. None: such a caller is
+    # refused, so that a new row is closed to them unless it says otherwise.
+    outside: Who | None = None
 
     def __init__(
         self, name: str, summary: str, *routes: Http, effect: Effect, who: Who, proof: Proof | None = None
@@ -238,8 +241,10 @@ class Reads(Row, Generic[P, R]):
         effect: Effect = Effect.READ,
         who: Who = ANYONE,
         proof: Proof | None = None,
+        outside: Who | None = None,
     ) -> None:
         super().__init__(name, summary, *routes, effect=effect, who=who, proof=proof)
+        self.outside = outside
 
     def bind(self, handler: "Callable[[Call, P], Answer[R]]") -> Bound:
         return Bound(self, handler)
@@ -286,6 +291,7 @@ class Changes(Row, Generic[P, R]):
         proof: Proof | None = None,
         stopped: Callable[[Any], bool] | None = None,
         urgent: bool = False,
+        outside: Who | None = None,
     ) -> None:
         """`asks`: a rule that says `ask` puts it before the person; else such a call is refused. `stopped`: which
         calls are taken while everything is stopped, where the effect does not say it."""
@@ -293,6 +299,7 @@ class Changes(Row, Generic[P, R]):
         self.consent = Consent.HOLD if asks else Consent.NEVER
         self.stopped = stopped
         self.urgent = urgent
+        self.outside = outside
 
     def bind(self, handler: "Callable[[Call, P, Transaction], Answer[R] | None]") -> Bound:
         """The handler returns None where `tx.then` makes the answer."""

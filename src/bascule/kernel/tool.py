@@ -100,6 +100,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     # The methods it calls: an agent that may not call one of them does not see the tool.
     uses: tuple[str, ...]
     retry: Retry
+    # Called by hooks of the client, whichever sets its session has. No model sees it; nothing is added to its result.
+    for_hooks: bool = False
     run: Run
 
     def listed(self) -> dict[str, Any]:

@@ -38,13 +38,15 @@ from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.ports import Board, Post
 from bascule.mesh.protocol import (
+    MAX_LIVES,
     Anchor,
     Hello,
+    Life,
     LifeSign,
     ListedAgent,
     Listing,
 )
-from bascule.mesh.records import Cursor
+from bascule.mesh.records import Cursor, OwnLife
 from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
 
@@ -139,6 +141,7 @@ class Engine:
         self._meeting: set[str] = set()
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
+        self.nodes.on_last_word = self._last_word_of_twin
         self.nodes.has_free_member = mail.has_free_member
         self.courier.allowed = lambda: self.halted is None
         # Called with each hello, for `ledger verify --peers`.
@@ -151,7 +154,20 @@ class Engine:
         self.post = self.courier.post = post
         if not self._signing:
             self._signing = True
+            self._record_life()
             self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
+
+    def _record_life(self) -> None:
+        """So that later lives can tell of it: a node that hears only of those would not see that it was rolled back."""
+        lives = self._state.lives
+        tx = Transaction()
+        tx.put(lives, f"{self._started:015d}", OwnLife(self.began.seq))
+        for old in sorted(lives.rows)[:-MAX_LIVES]:
+            tx.put(lives, old, None)
+        self._journal.commit_quietly(tx)
+
+    def _lives(self) -> list[Life]:
+        return [Life(int(started), life.began) for started, life in sorted(self._state.lives.rows.items())]
 
     def detach(self) -> None:
         """There is none any more: what is said from now on waits in the outbox."""
@@ -237,6 +253,7 @@ class Engine:
                 life=self.life,
                 began=self.began,
                 started=self._started,
+                lives=self._lives(),
                 version=__version__,
                 yours=yours,
                 answer=answer,
@@ -266,8 +283,11 @@ class Engine:
             # The word of an earlier life, which had less of course.
             return
         if said.started > peer.started:
+            # The least of those that we did not hear of: it may have been rolled back in one before this.
+            missed = [life.began for life in said.lives if life.started > peer.started]
+            began = min([said.began.seq, *missed])
             tx = Transaction()
-            tx.put(self._state.peers, name, _replace(peer, started=said.started, began=said.began.seq))
+            tx.put(self._state.peers, name, _replace(peer, started=said.started, began=began))
             self._journal.commit_quietly(tx)
         self._say_again(node)
 
@@ -295,7 +315,9 @@ class Engine:
             self._seen_ourselves = False
         groups = {group for agent in self._mail.agents() for group in agent.groups}
         free = {group: 1 for group in groups if self._mail.has_free_member(group)}
-        sign = LifeSign(life=self.life, began=self.began, started=self._started, version=__version__, free=free)
+        sign = LifeSign(
+            life=self.life, began=self.began, started=self._started, lives=self._lives(), version=__version__, free=free
+        )
         value = sign_directory(self.identity.keys.sign, self.identity.node, sign)
         self.post.put(Board.LIVE, self.identity.node, value)
 
@@ -308,8 +330,19 @@ class Engine:
             # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
             self._other_life = sign.life
         elif self._seen_ourselves:
-            # Once more, for the other one: it stops when it hears us again, and after this we say nothing.
-            self._sign()
+            self._stop_as_twin()
+
+    def _last_word_of_twin(self, life: str) -> None:
+        if life == self.life:
+            self._stop_as_twin()
+
+    def _stop_as_twin(self) -> None:
+        """And have the other one stop, which may have seen nothing yet: only a person knows which of the two stays."""
+        if self.halted is None:
+            word = Listing(agents=[], twin=self._other_life)
+            self.post.put(
+                Board.DIRECTORY, self.identity.node, sign_directory(self.identity.keys.sign, self.identity.node, word)
+            )
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 
     def agents_changed(self) -> None:

@@ -67,6 +67,8 @@ class Nodes:
         self.has_free_member: Callable[[str], bool] = lambda _group: False
         # Called when a sign of life with our own name came.
         self.on_ourselves: Callable[[LifeSign], None] = lambda _sign: None
+        # Called with the life that another daemon with our keys has seen before it stopped.
+        self.on_last_word: Callable[[str], None] = lambda _life: None
 
     def get(self, name: str) -> Node | None:
         card = self._cards.card(name)
@@ -104,8 +106,8 @@ class Nodes:
         """Everything here was written by somebody; nothing counts that its signature does not fit."""
         try:
             if key == self._identity.node:
-                if board is Board.LIVE and value is not None:
-                    self._see_ourselves(value)
+                if value is not None:
+                    self._see_ourselves(board, value)
             elif (node := self.get(key)) is None:
                 if value is not None and len(self._early) < MAX_EARLY:
                     self._early[board, key] = (value, age_ms)
@@ -150,8 +152,12 @@ class Nodes:
         _index(self._having, name, set(old), set(agents))
         _index(self._with_group, name, _groups(old), _groups(agents))
 
-    def _see_ourselves(self, value: bytes) -> None:
-        self.on_ourselves(read_directory(self._identity.keys.public[0], self._identity.node, value, LIFE_SIGN))
+    def _see_ourselves(self, board: Board, value: bytes) -> None:
+        key, name = self._identity.keys.public[0], self._identity.node
+        if board is Board.LIVE:
+            self.on_ourselves(read_directory(key, name, value, LIFE_SIGN))
+        elif twin := read_directory(key, name, value, LISTING).twin:
+            self.on_last_word(twin)
 
     # -- the directory --
 

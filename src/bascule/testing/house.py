@@ -56,7 +56,7 @@ from bascule.testing.fakes import (
     NoEvidence,
     NoQuota,
 )
-from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
+from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine, NoGitStates
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.testing.stores import StoreOfOneLife
 from bascule.workspace.limits import WorkspaceLimits
@@ -357,6 +357,7 @@ class House:
             sandboxes=FakeSandboxes(self.machine),
             checkpoints=FakeCheckpointStore(self.machine),
             scratch=FakeScratch(self.machine),
+            git=NoGitStates(),
             log=kernel.log,
             key=kernel.key,
             events=kernel.events,

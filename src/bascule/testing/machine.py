@@ -12,7 +12,7 @@ business of `workspace.machine`, and is tested with real ones.
 import asyncio
 import difflib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -422,3 +422,19 @@ class FakeScratch:
     def remove(self, directory: str) -> None:
         for path in [path for path in self._machine.directories if path.startswith(f"{directory}/")]:
             del self._machine.directories[path]
+
+
+class NoGitStates:
+    """Directories without a repository."""
+
+    def take(self, _space_id: str, _root: str, /) -> str | None:
+        return None
+
+    def undo(
+        self, _space_id: str, _root: str, _before: str, _after: str, /, *, dry_run: bool
+    ) -> tuple[list[str], list[str]]:
+        del dry_run
+        return [], []
+
+    def collect(self, _keep: Mapping[str, Iterable[str]], /) -> None:
+        return None

@@ -9,6 +9,7 @@ from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import SPACE_AGENTS
 from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
+from bascule.workspace.machine.checkpoints.git_states import GitStates
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
@@ -42,6 +43,7 @@ def make_workspace(kernel: KernelServices, ports: Ports) -> Bridge:
             os.path.join(ours, "sandbox"), log=kernel.log, readable=settings.readable_directories(), doors=doors
         ),
         checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
+        git=GitStates(os.path.join(ours, "git-states")),
         scratch=ScratchDirectory(os.path.join(ours, "copies")),
         log=kernel.log,
         key=kernel.key,

@@ -22,6 +22,7 @@ class WorkspaceDeclared(Declared):
     checked_by = "bascule.workspace.cli.checks:CHECKS"
     commands = (
         Commands("bascule.workspace.cli.work", ("run", "exec")),
+        Commands("bascule.workspace.cli.undo", ("undo",)),
         Commands("bascule.workspace.cli.spaces", ("spaces", "runs", "processes")),
     )
 

@@ -29,6 +29,7 @@ from bascule.workspace.ports import (
     CheckpointStore,
     FileFault,
     Files,
+    GitStates,
     Scratch,
     Undone,
 )
@@ -75,8 +76,10 @@ class History:
         store: CheckpointStore,
         scratch: Scratch,
         news: News,
+        git: GitStates,
     ) -> None:
         self._checkpointing = checkpointing
+        self._git = git
         self._live = live
         self._book = book
         self._spaces = spaces
@@ -108,7 +111,13 @@ class History:
             async with self._beside_others(
                 space, checkpoints, f"the undo of {record.run_id}", really=not params.dry_run
             ):
+                if record.git is not None:
+                    # Before any file is touched: what changed in git since then stops it all.
+                    await self._threads.do(self._undo_git, space, record, dry_run=True)
                 change_set, again = await self._threads.do(self._undone, checkpoints, pieces, dry_run=params.dry_run)
+                refs: list[str] = []
+                if record.git is not None:
+                    refs = await self._threads.do(self._undo_git, space, record, dry_run=params.dry_run)
         except (CheckpointFault, FileFault) as error:
             raise Conflict(
                 f"{record.run_id} cannot be undone: {error}", hint="undo later runs first, or by hand"
@@ -131,7 +140,7 @@ class History:
             diff=change_set.diff,
             truncated=change_set.truncated,
             left_alone=change_set.unknown,
-            note=self._remark(record),
+            note=_joined(self._remark(record), f"git's record: {', '.join(refs[:MAX_NAMED])}" if refs else None),
         )
 
     async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
@@ -243,7 +252,9 @@ class History:
             more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
             named = ", ".join(others[:MAX_NAMED]) + more
             notes.append(f"others worked here at the same time, and what they changed may be in this too: {named}")
-        if record.background:
+        if record.native is not None:
+            notes.append("what anybody changed here while it ran is in this too")
+        elif record.background:
             notes.append("it ran in the background: what anybody changed here meanwhile is in this too")
         return "; ".join(notes) or None
 
@@ -338,6 +349,14 @@ class History:
             piece.before, piece.after, dry_run=dry_run, max_chars=self._limits.max_diff_chars, beside=piece.beside
         )
 
+    def _undo_git(self, space: Space, record: RunRecord, *, dry_run: bool) -> list[str]:
+        git = record.git
+        assert git is not None
+        back, left = self._git.undo(space.space_id, space.record.path, git.before, git.after, dry_run=dry_run)
+        if left:
+            raise CheckpointFault(f"git's record changed since then: {', '.join(left[:MAX_NAMED])}")
+        return back
+
     # -- copies --
 
     async def make_copy(self, run: Run, space: Space) -> None:
@@ -389,11 +408,25 @@ class History:
         return {space_id: frozenset(kept) for space_id, kept in trees.items()}
 
     def collect(self) -> "asyncio.Future[int]":
-        return self._threads.begin(self._store.collect, self.kept_trees())
+        return self._threads.begin(self._collect, self.kept_trees(), self._kept_git())
+
+    def _collect(self, trees: dict[str, frozenset[str]], git: dict[str, set[str]]) -> int:
+        self._git.collect(git)
+        return self._store.collect(trees)
+
+    def _kept_git(self) -> dict[str, set[str]]:
+        kept: dict[str, set[str]] = {space_id: set() for space_id in self._spaces.table.rows}
+        for record in self._book.all():
+            run = self._live.get(record.run_id)
+            names = [record.git.before, record.git.after] if record.git is not None else []
+            if run is not None and run.git_before is not None:
+                names.append(run.git_before)
+            kept.setdefault(record.space_id, set()).update(names)
+        return kept
 
     async def forget(self, space_id: str) -> None:
         """The space is gone, and so is what its runs could be taken back to."""
-        await self._threads.do(self._store.collect, {space_id: frozenset()})
+        await self._threads.do(self._collect, {space_id: frozenset()}, {space_id: set()})
 
     def _undoable(self, params: UndoParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
@@ -448,3 +481,7 @@ def _without_checkpoint(record: RunRecord) -> list[PathReason]:
     if record.note is None or not record.note.startswith(_NO_CHECKPOINT):
         return []
     return [PathReason(path=WHOLE, reason=record.note)]
+
+
+def _joined(*notes: str | None) -> str | None:
+    return "; ".join(note for note in notes if note) or None

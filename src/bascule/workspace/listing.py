@@ -7,7 +7,7 @@ from bascule.foundation.clock import rfc3339
 from bascule.kernel.call import Call
 from bascule.workspace.live import Run, is_over
 from bascule.workspace.records import AWAITING, RUNNING, RunRecord
-from bascule.workspace.run_list import RunsListParams, RunView
+from bascule.workspace.run_list import NativeView, RunsListParams, RunView
 from bascule.workspace.runbook import RunBook
 from bascule.workspace.spaces import Spaces
 
@@ -45,7 +45,9 @@ class Listing:
     def _view(self, record: RunRecord) -> RunView:
         run = self._live.get(record.run_id)
         now = run.record if run is not None else record
-        undoable = bool(now.segments) and is_over(now) and not now.undone and (not now.on_copy or now.committed)
+        undoable = (
+            bool(now.segments or now.git) and is_over(now) and not now.undone and (not now.on_copy or now.committed)
+        )
         return RunView(
             run_id=now.run_id,
             space_id=now.space_id,
@@ -57,9 +59,17 @@ class Listing:
             events=len(run.events) if run is not None else self._book.events_count(now.run_id),
             on_copy=now.on_copy,
             background=now.background,
+            native=_native_view(now),
             committed=now.committed,
             undoable=undoable,
             undone=now.undone,
             note=now.note,
             steering=list(now.steering),
         )
+
+
+def _native_view(record: RunRecord) -> NativeView | None:
+    call = record.native
+    if call is None:
+        return None
+    return NativeView(client=call.client, session=call.session, tool=call.tool, title=call.title)

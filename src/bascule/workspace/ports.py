@@ -4,7 +4,7 @@ All of it may be slow. `Files` and `Checkpoints` block and are called on threads
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self
@@ -328,6 +328,21 @@ class CheckpointStore(Protocol):
 
     def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
         """Drop what no kept tree of a space needs; bytes freed. Spaces that are not named stay as they are."""
+
+
+class GitStates(Protocol):
+    """HEAD, refs and index of the repository at the top of a workspace, which checkpoints leave out."""
+
+    def take(self, space_id: str, root: str, /) -> str | None:
+        """The id of the state as it is now; None where there is no repository."""
+
+    def undo(
+        self, space_id: str, root: str, before: str, after: str, /, *, dry_run: bool
+    ) -> tuple[list[str], list[str]]:
+        """Put back what differs and is still as in `after`: what was put back, and what changed since and stays."""
+
+    def collect(self, keep: Mapping[str, Iterable[str]], /) -> None:
+        """Drop what no kept run needs, of the spaces that are named."""
 
 
 # -- room of our own ------------------------------------------------------------------------------

@@ -65,6 +65,25 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     beside: tuple[Beside, ...] = ()
 
 
+class NativeCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A call of an agent's own tool, as its client reported it: a claim."""
+
+    client: str
+    session: str
+    # A keyed digest; what was asked is not kept.
+    prompt: str | None = None
+    tool: str
+    # The command, or the paths; cut.
+    title: str
+
+
+class GitSegment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """HEAD, refs and index before and after, where they differ."""
+
+    before: str
+    after: str
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="run"):
     run_id: str
     space_id: str
@@ -78,6 +97,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     on_copy: bool = False
     # One command that does not take turns.
     background: bool = False
+    # One that an agent's own tool did; nothing of ours executed it.
+    native: NativeCall | None = None
+    git: GitSegment | None = None
     # On a copy: what some operation would have been asked for, so that taking the result over asks.
     would_ask: Asks | None = None
     committed: bool = False

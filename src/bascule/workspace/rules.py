@@ -12,6 +12,8 @@ from bascule.kernel.rows import Effect
 
 # The person is asked; asking them about their own, unlocked, calls would be asking themselves.
 _ASKED = ("local", "agent:*")
+# Commands in the sandbox.
+_COMMAND_METHODS = ("workspace.shell", "processes.start")
 
 # Programs that run others as somebody else.
 SUPERUSER = (
@@ -144,7 +146,7 @@ _COMMANDS = Rule(
     name="commands",
     decision=Decision.ALLOW,
     reason="commands run in the space's sandbox",
-    methods=("workspace.shell", "processes.start"),
+    methods=_COMMAND_METHODS,
     effects=(Effect.EXEC,),
     match=(_shell("pytest -q"), _shell("npm run dev", method="processes.start", principal="local")),
     not_match=(Example(principal="agent:Jerry", method="runs.start"),),
@@ -156,6 +158,7 @@ _DESTRUCTIVE_ASKS = Rule(
     reason="Destructive command requires approval",
     suggestion="Delete single files without -r and -f (or by deleteFile), or wait until the person has approved",
     principals=_ASKED,
+    methods=_COMMAND_METHODS,
     effects=(Effect.EXEC,),
     traits=("destructive",),
     match=(
@@ -173,6 +176,7 @@ _OPAQUE_ASKS = Rule(
     reason="Command cannot be read before it runs and requires approval",
     suggestion="Write programs by their names and scripts as files, or wait until the person has approved",
     principals=_ASKED,
+    methods=_COMMAND_METHODS,
     effects=(Effect.EXEC,),
     traits=("opaque",),
     match=(
@@ -190,6 +194,7 @@ _ENVIRONMENT_ASKS = Rule(
     reason="Command sets variables that other programs obey and requires approval",
     suggestion="Leave loader, interpreter, PATH and GIT_ variables as they are, or wait until the person has approved",
     principals=_ASKED,
+    methods=_COMMAND_METHODS,
     effects=(Effect.EXEC,),
     traits=("environment",),
     match=(
@@ -250,7 +255,7 @@ _NO_COMMANDS = Rule(
     decision=Decision.DENY,
     reason="under the restrictive policy no commands run",
     suggestion="Read files and say what should be run",
-    methods=("workspace.shell", "processes.start"),
+    methods=_COMMAND_METHODS,
     match=(_shell("ls"), _shell("ls", method="processes.start", principal="local")),
     not_match=(Example(principal="agent:Jerry", method="runs.start"),),
 )

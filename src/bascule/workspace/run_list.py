@@ -19,6 +19,13 @@ class RunsListParams(Params, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
 
 
+class NativeView(Result, frozen=True, kw_only=True):
+    client: str
+    session: str
+    tool: str
+    title: str
+
+
 class RunView(Result, frozen=True, kw_only=True):
     run_id: str
     space_id: str
@@ -32,6 +39,8 @@ class RunView(Result, frozen=True, kw_only=True):
     on_copy: bool = False
     # A command that was started in the background; other runs worked beside it.
     background: bool = False
+    # What an agent's own tool did: which client's, in which session, and the command or the paths.
+    native: NativeView | None = None
     committed: bool = False
     # Whether `runs.undo` can take it back; `note` says why not, or what of it not.
     undoable: bool = False

@@ -89,6 +89,8 @@ class Runs:
         # Prepares and takes down the copy of a run that works on one.
         self.make_copy: Callable[[Run, Space], Any] | None = None
         self.drop_copy: Callable[[Run], Any] | None = None
+        # Ends the run of an agent's own tool, which no task of ours works on.
+        self.end_native: Callable[[Run], None] | None = None
         self.live: dict[str, Run] = {}
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._waits: Counter[Principal] = Counter()
@@ -343,6 +345,8 @@ class Runs:
 
     def _end(self, run: Run, stop: Stop) -> None:
         run.end_early(stop)
+        if run.record.native is not None and self.end_native is not None:
+            self.end_native(run)
         if run.record.status == AWAITING:
             # Nobody works on it: its events have to be written by somebody.
             run.record = msgspec.structs.replace(run.record, status=RUNNING, question=None)

@@ -20,6 +20,7 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.policy.decision import Decision
+from bascule.kernel.ports import NATIVE_RUNS
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
 from bascule.workspace import rows
@@ -32,10 +33,12 @@ from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.listing import Listing
+from bascule.workspace.native_runs import NativeRuns
 from bascule.workspace.news import News
 from bascule.workspace.ports import (
     CheckpointStore,
     Files,
+    GitStates,
     Sandboxes,
     SandboxKind,
     Scratch,
@@ -79,6 +82,7 @@ class Workspace:
         sandboxes: Sandboxes,
         checkpoints: CheckpointStore,
         scratch: Scratch,
+        git: GitStates,
         log: Log,
         key: bytes,
         events: EventRing,
@@ -161,6 +165,18 @@ class Workspace:
             store=checkpoints,
             scratch=scratch,
             news=news,
+            git=git,
+        )
+        self.native = NativeRuns(
+            runs=self.runs,
+            spaces=self.spaces,
+            checkpointing=checkpointing,
+            git=git,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+            threads=self.threads,
+            tasks=self.tasks,
         )
         self.files = FileMethods(
             spaces=self.spaces,
@@ -230,6 +246,7 @@ class Workspace:
                 "process_id": self.processes.starter,
                 "space_id": self.spaces.starter,
             },
+            provides=(NATIVE_RUNS.provided_by(self.native),),
             complete=self._with_space,
             gauges=[
                 Gauge("bascule_spaces", "Spaces.", lambda: len(self.spaces.table.rows)),

@@ -96,8 +96,8 @@ def run_client(args: argparse.Namespace) -> int:
         raise WrongUsage(f"{args.project} is not a directory")
     request = SetupRequest(
         bascule=paste.command(),
-        bridge_wait=_beside(paste.command(), "bridge-wait"),
-        home=_home(args),
+        bridge_wait=beside(paste.command(), "bridge-wait"),
+        home=home_of(args),
         project=project,
         agent=agent_id(args.agent) if args.agent else None,
         toolsets=toolsets_in(args.toolset) if args.toolset else (),
@@ -109,7 +109,7 @@ def run_client(args: argparse.Namespace) -> int:
     )
     record = Record(paths.state_dir(args.state_dir))
     plan = CLIENTS[args.client](Planner(request, args.client, record, undo=args.undo))
-    return _apply(args, plan, record)
+    return apply_plan(args, plan, record)
 
 
 def run_shell(args: argparse.Namespace) -> int:
@@ -125,13 +125,13 @@ def run_shell(args: argparse.Namespace) -> int:
         show(script.rstrip("\n"))
         return 0
     record = Record(paths.state_dir(args.state_dir))
-    home = _home(args)
+    home = home_of(args)
     config = os.environ.get("BASCULE_CONFIG_DIR") or os.path.join(home, ".config", "bascule")
     place = shell.Place(home=home, config=os.path.abspath(config), environment=os.environ)
-    return _apply(args, shell.plan(name, script, place, record, undo=args.undo), record)
+    return apply_plan(args, shell.plan(name, script, place, record, undo=args.undo), record)
 
 
-def _apply(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
+def apply_plan(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     if args.only_print:
         for path, piece in plan.pieces:
             show_exactly(f"# {path}\n{piece}")
@@ -141,7 +141,7 @@ def _apply(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
         return 0
     for change in plan.changes:
         show(visible(change.diff()) + "\n")
-    if not args.yes and not _agreed():
+    if not args.yes and not agreed("Write this?"):
         show("nothing was written")
         return 1
     try:
@@ -164,17 +164,17 @@ def _apply(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     return 0
 
 
-def _agreed() -> bool:
+def agreed(question: str) -> bool:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise WrongUsage("nobody can be asked here, so nothing was written", "run it in a terminal, or pass --yes")
-    say("Write this? [y/N]")
+    say(f"{question} [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _home(args: argparse.Namespace) -> str:
+def home_of(args: argparse.Namespace) -> str:
     return os.path.abspath(args.home or paths.home())
 
 
-def _beside(program: str, name: str) -> str:
+def beside(program: str, name: str) -> str:
     beside = os.path.join(os.path.dirname(program), name)
     return beside if os.path.isabs(program) and os.path.exists(beside) else name

@@ -24,9 +24,9 @@ class Entry(msgspec.Struct):
 
 
 class Record:
-    def __init__(self, state: str) -> None:
+    def __init__(self, state: str, name: str = _NAME) -> None:
         self._state = state
-        self._path = os.path.join(state, _NAME)
+        self._path = os.path.join(state, name)
         self._entries: dict[str, Entry] = {}
         self._loose: list[str] = []
         try:

@@ -6,6 +6,7 @@ import sys
 
 from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
 from bascule.programs.desktop_host.linux.programs import LAUNCHERS
+from bascule.programs.desktop_host.linux.wayland.sway_ipc import socket_path
 
 _PACKAGES = {"dbus_fast": "dbus-fast", "Xlib": "python-xlib", "mss": "mss", "PIL": "Pillow"}
 
@@ -23,17 +24,18 @@ def check_screen(patient: Patient) -> Verdict:
     if sys.platform == "darwin":
         return info("not looked at: no backend for macOS yet")
     display, wayland = (patient.environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    if display and wayland:
-        return warn(
-            f"Wayland with Xwayland at {display}: X11 windows can be read; there are no pictures, so no acting either",
-            "log in to an Xorg session to see and use all windows",
-        )
+    if wayland and socket_path(patient.environment) is not None:
+        return ok(f"Wayland at {wayland}: sway")
     if wayland:
-        return warn("Wayland without Xwayland: nothing can be seen", "log in to an Xorg session")
+        return warn(
+            f"Wayland at {wayland}, and the compositor is not sway: elements are read, pressed and set; there are no "
+            "pictures, keys and clicks",
+            "log in to sway or to an Xorg session for the rest",
+        )
     if display:
         return ok(f"X11 at {display}")
     return info(
-        "no screen here (DISPLAY is not set)",
+        "no screen here (neither WAYLAND_DISPLAY nor DISPLAY is set)",
         "for agents on the desktop: run `bascule desktop enable` in a terminal of that desktop",
     )
 

@@ -10,7 +10,7 @@ from bascule.cli.talk import add_json, add_state_dir, connect, state_of
 from bascule.desktop.cli import person
 from bascule.desktop.cli.ways import ask
 from bascule.foundation import paths
-from bascule.foundation.text import visible
+from bascule.foundation.text import one_line, visible
 from bascule.local_client.exits import NOT_FOUND, WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_exactly, show_json
 
@@ -109,6 +109,11 @@ def _add_acts(verbs: Any) -> None:
     hotkey = _verb(verbs, "hotkey", "press keys together: ctrl s", run_hotkey)
     hotkey.add_argument("keys", nargs="+", metavar="KEY", help="cmd is ctrl here; super is the real one")
     _add_route(hotkey)
+    dialogs = _verb(verbs, "dialogs", "list the dialogs of an app that want an answer first", run_dialogs)
+    _add_route(dialogs)
+    dismiss = _verb(verbs, "dismiss", "answer the dialog in front", run_dismiss)
+    dismiss.add_argument("--button", metavar="TITLE", help="with this button (default: Escape)")
+    _add_route(dismiss)
     focus = _verb(verbs, "focus", "bring a window to the front", run_focus)
     _add_route(focus)
 
@@ -214,6 +219,19 @@ def run_wait(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_dialogs(args: argparse.Namespace) -> int:
+    result = ask(args, "desktop.listModals", _route(args))
+    if args.json:
+        show_json(result)
+        return 0
+    for each in result["modals"]:
+        show(f"{visible(each['title']) or '-'}: {one_line(each['text'])}")
+        show(f"  buttons: {', '.join(map(visible, each['buttons']))}")
+    if not result["modals"]:
+        show("no dialog is open")
+    return 0
+
+
 # -- acting --
 
 
@@ -234,6 +252,11 @@ def run_type(args: argparse.Namespace) -> int:
 
 def run_hotkey(args: argparse.Namespace) -> int:
     return _act(args, "desktop.hotkey", {**_route(args), "keys": args.keys})
+
+
+def run_dismiss(args: argparse.Namespace) -> int:
+    params = _route(args) | ({"button": args.button} if args.button is not None else {})
+    return _act(args, "desktop.dismissModal", params)
 
 
 def run_focus(args: argparse.Namespace) -> int:

@@ -28,9 +28,9 @@ def run_enable(args: argparse.Namespace) -> int:
     environment = {name: os.environ[name] for name in SESSION_VARIABLES if os.environ.get(name)}
     if args.daemon_session:
         environment = {}
-    elif not environment.get("DISPLAY"):
+    elif not (environment.get("WAYLAND_DISPLAY") or environment.get("DISPLAY")):
         raise WrongUsage(
-            "this terminal belongs to no desktop session: DISPLAY is not set",
+            "this terminal belongs to no desktop session: neither WAYLAND_DISPLAY nor DISPLAY is set",
             "run it in a terminal on the desktop that agents shall use; or give --daemon-session to use the session "
             "that the daemon was started in",
         )
@@ -38,7 +38,7 @@ def run_enable(args: argparse.Namespace) -> int:
         status = client.call("desktop.status", {})
         if not args.json:
             policy = client.call("policy.show", {}).get("name")
-            show(_meaning(environment.get("DISPLAY"), policy, status["stopKeys"]))
+            show(_meaning(environment.get("WAYLAND_DISPLAY") or environment.get("DISPLAY"), policy, status["stopKeys"]))
         unlock(client)
         status = client.call("desktop.enable", {"environment": environment})
         if args.json:
@@ -132,6 +132,9 @@ def _diagnosis(args: argparse.Namespace, result: dict[str, Any]) -> int:
 def _findings(result: dict[str, Any]) -> int:
     for issue, remedy in zip(result["issues"], result["remedies"], strict=True):
         show(f"{visible(issue)}\n  {visible(remedy)}")
+    if can := result.get("capabilities"):
+        names = ("session", "pictures", "keys", "clicks", "text")
+        show("  ".join(f"{name}: {visible(str(can[name]))}" for name in names))
     for note in result.get("notes", ()):
         show(f"note: {visible(note)}")
     if result["healthy"]:

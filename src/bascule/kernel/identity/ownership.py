@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from bascule.foundation.errors import Forbidden
-from bascule.kernel.call import BROWSER, LOCAL, PERSON, Principal, agent_principal, node_of
-from bascule.kernel.rows import Row, WhoKind
+from bascule.kernel.call import BROWSER, LOCAL, PERSON, Principal, agent_principal, is_outside, node_of
+from bascule.kernel.rows import ANYONE, Row, Who, WhoKind
 
 # Raises `Forbidden` when the call is not this principal's to make.
 Ownership = Callable[[Principal, Any], None]
@@ -24,15 +24,25 @@ class Starter(Protocol):
 
 
 def ownership(row: Row, parties: Parties, starters: Mapping[str, Starter]) -> Ownership | None:
-    match row.who.kind:
+    if row.who == ANYONE:
+        # Anyone's on this machine. The rows of all other kinds ask for somebody whom no caller from outside can be.
+        if row.outside == ANYONE:
+            return None
+        check = _owner(row, row.outside, parties, starters) if row.outside is not None else None
+        return partial(_check_outside, row.name, check)
+    return _owner(row, row.who, parties, starters)
+
+
+def _owner(row: Row, who: Who, parties: Parties, starters: Mapping[str, Starter]) -> Ownership | None:
+    match who.kind:
         case WhoKind.ANYONE:
             return None
         case WhoKind.SELF:
-            return partial(_check_self, attrgetter(row.who.field))
+            return partial(_check_self, attrgetter(who.field))
         case WhoKind.PARTY:
-            return partial(_check_party, attrgetter(row.who.field), parties)
+            return partial(_check_party, attrgetter(who.field), parties)
         case WhoKind.STARTER:
-            return partial(_check_starter, attrgetter(row.who.field), starters[row.who.field])
+            return partial(_check_starter, attrgetter(who.field), starters[who.field])
         case WhoKind.LOCAL:
             return partial(_check_local, row.name)
         case WhoKind.PERSON:
@@ -41,6 +51,17 @@ def ownership(row: Row, parties: Parties, starters: Mapping[str, Starter]) -> Ow
             return partial(_check_browser, row.name)
         case WhoKind.NODE:
             return partial(_check_node, row.name)
+
+
+def _check_outside(method: str, check: Ownership | None, principal: Principal, params: Any) -> None:
+    if not is_outside(principal):
+        return
+    if check is None:
+        raise Forbidden(
+            f"{principal} may not call {method}",
+            hint="a caller from outside may write to published agents and follow its own messages, nothing else",
+        )
+    check(principal, params)
 
 
 def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:

@@ -41,7 +41,7 @@ def identify(
 ) -> Principal:
     """Who came in. HTTP doors pass the `Authorization` header, the link passes `hello`'s bare `token`."""
     if authorization is not None:
-        token = _bearer(authorization)
+        token = bearer_of(authorization)
     if token is None:
         if door == "tcp" and auth_on:
             raise Unauthenticated(
@@ -74,7 +74,7 @@ def identify_in_space(handle: str, *, presented: bool) -> Principal:
     return agent_principal(handle)
 
 
-def _bearer(authorization: str) -> str:
+def bearer_of(authorization: str) -> str:
     # RFC 9110, 11.1: the scheme is compared without case and followed by one or more spaces.
     scheme, _, token = authorization.strip(" \t").partition(" ")
     token = token.strip(" \t")

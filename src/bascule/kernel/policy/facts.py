@@ -1,16 +1,32 @@
 """What rules can ask about a call: the commands and paths in its params, and what reading them found."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from bascule.kernel.policy.paths import normal
-from bascule.kernel.policy.shell.reading import Command, Reading, read
-from bascule.kernel.policy.shell.traits import ENVIRONMENT, OPAQUE, TRAITS, steers
+from bascule.kernel.policy.paths import normal, shell_path
+from bascule.kernel.policy.shell.reading import Command, Reading, places_of, read
+from bascule.kernel.policy.shell.targets import written
+from bascule.kernel.policy.shell.traits import (
+    DESTRUCTIVE,
+    ENVIRONMENT,
+    GROUND,
+    OPAQUE,
+    OUTSIDE,
+    SECRET,
+    TRAITS,
+    steers,
+)
+from bascule.kernel.policy.zones import Project, Zone, is_secret
+
+# Longer than any path that a kernel opens (PATH_MAX).
+MAX_PATH_CHARS = 4_096
+_SEPARATED = re.compile(r"[=@:]")
 
 # Methods whose params carry a command for the shell.
-COMMAND_METHODS = frozenset(["workspace.shell", "processes.start"])
+COMMAND_METHODS = frozenset(["workspace.shell", "processes.start", "native.shell"])
 # Methods whose params name one file or directory.
 PATH_METHODS = frozenset(
     [
@@ -23,8 +39,12 @@ PATH_METHODS = frozenset(
         "files.write",
         "files.delete",
         "spaces.open",
+        "native.write",
+        "native.read",
     ]
 )
+# Methods of tools outside of our sandbox: their params say which project and home they are seen from.
+_NATIVE_PREFIX = "native."
 # What events call the part of the policy that decided.
 _FAMILIES = dict.fromkeys(COMMAND_METHODS, "shell") | dict.fromkeys(PATH_METHODS, "filesystem")
 
@@ -40,6 +60,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     # The command's own output goes to a file.
     redirected: bool = False
+    # Which path made a trait of where it lies, for `{path}` in a rule's words.
+    blamed: tuple[tuple[str, str], ...] = ()
 
 
 NOTHING = Facts()
@@ -51,6 +73,8 @@ def family_of(method: str) -> str | None:
 
 def facts_of(method: str, params: Any) -> Facts:
     """From the decoded Struct or from plain JSON values, as `explain` and examples have them."""
+    if method.startswith(_NATIVE_PREFIX):
+        return _of_native(method, params)
     if method in COMMAND_METHODS:
         return _of_command(_get(params, "command"), _get(params, "cwd"), _get(params, "env"))
     if method in PATH_METHODS:
@@ -75,11 +99,95 @@ def _of_command(command: Any, cwd: Any, env: Any) -> Facts:
     )
 
 
+# -- tools outside of the sandbox -----------------------------------------------------------------
+
+
+def _of_native(method: str, params: Any) -> Facts:
+    root = _get(params, "root")
+    if method not in COMMAND_METHODS | PATH_METHODS or not isinstance(root, str):
+        return NOTHING
+    home, cwd = _get(params, "home"), _get(params, "cwd")
+    project = Project(root, home if isinstance(home, str) else "")
+    place = cwd if isinstance(cwd, str) and cwd else root
+    if method in COMMAND_METHODS:
+        return _of_native_command(_get(params, "command"), project, place)
+    paths = [project.absolute(path, place) for path in _get(params, "paths") or () if isinstance(path, str)]
+    writes, reads = (paths, []) if method == "native.write" else ([], paths)
+    blamed = _blamed(project, writes, reads)
+    return Facts(
+        paths=tuple(project.shown(path) for path in writes),
+        traits=tuple(trait for trait in TRAITS if trait in blamed),
+        blamed=tuple(blamed.items()),
+    )
+
+
+def _of_native_command(command: Any, project: Project, cwd: str) -> Facts:
+    if not isinstance(command, str):
+        return Facts(traits=(OPAQUE,), notes=("there is no command to read",))
+    reading = read(command)
+    places = [cwd, *(shell_path(change, cwd) for change in places_of(reading.commands) if change)]
+    writes = _everywhere(project, reading.writes, places)
+    # A secret is one whichever program is given it: every word is looked at.
+    words = [*reading.reads, *(path for each in reading.commands for path in _named_paths(each))]
+    blamed = _blamed(project, writes, _everywhere(project, words, places))
+    for target in _everywhere(project, _deleted(reading), places):
+        if target == project.root:
+            blamed.setdefault(GROUND, target)
+    found = {*reading.traits, *blamed}
+    return Facts(
+        commands=reading.commands,
+        traits=tuple(trait for trait in TRAITS if trait in found),
+        paths=tuple(dict.fromkeys(project.shown(path) for path in writes)),
+        notes=reading.notes,
+        redirected=reading.redirected,
+        blamed=tuple(blamed.items()),
+    )
+
+
+def _everywhere(project: Project, paths: Iterable[str], places: list[str]) -> list[str]:
+    """Each path from wherever the command may stand."""
+    return list(dict.fromkeys(project.absolute(path, place) for path in paths for place in places))
+
+
+def _deleted(reading: Reading) -> list[str]:
+    """What is deleted whole. The project itself among them takes its history with it, which no checkpoint holds."""
+    return [
+        path
+        for command in reading.commands
+        if command.program in ("rm", "grm", "srm") and DESTRUCTIVE in command.traits
+        for path in written(command.program, list(command.words[1:]))
+    ]
+
+
+def _named_paths(command: Command) -> list[str]:
+    """Words that may name a file: as they are, after `=`, and after `@`."""
+    found: list[str] = []
+    for word in command.words[1:]:
+        if word.path is None or len(word.path) > MAX_PATH_CHARS or "\n" in word.path:
+            continue
+        found.extend(part for part in (word.path, *_SEPARATED.split(word.path)[1:]) if part)
+    return found
+
+
+def _blamed(project: Project, writes: list[str], reads: list[str]) -> dict[str, str]:
+    """The traits of where paths lie, each with the first path that has it."""
+    blamed: dict[str, str] = {}
+    for path in writes:
+        zone = project.zone(path)
+        if zone is Zone.GROUND:
+            blamed.setdefault(GROUND, path)
+        elif zone is Zone.OUTSIDE:
+            blamed.setdefault(OUTSIDE, path)
+    for path in reads:
+        if is_secret(path):
+            blamed.setdefault(SECRET, path)
+    return blamed
+
+
 def _paths(reading: Reading, cwd: str) -> tuple[str, ...]:
     """Each written path from wherever the command may stand: its directory, and those it changes to."""
-    changes = [command.words[-1].text for command in reading.commands if command.program in ("cd", "pushd")]
-    places = [cwd, *(normal(change, cwd) for change in changes if change)]
-    return tuple(dict.fromkeys(normal(path, place) for path in reading.writes for place in places))
+    places = [cwd, *(shell_path(change, cwd) for change in places_of(reading.commands) if change)]
+    return tuple(dict.fromkeys(shell_path(path, place) for path in reading.writes for place in places))
 
 
 def _get(params: Any, name: str) -> Any:

@@ -20,6 +20,20 @@ def normal(path: str, directory: str = "") -> str:
     return normpath(joined) if joined else ""
 
 
+def shell_path(path: str, directory: str = "") -> str:
+    """The same for a word of a shell, where `~` at the beginning is a home; a file of that name is written `./~`.
+
+    A home is no step that `..` could take back: `~/../x` stays as it is.
+    """
+    if not path.startswith("~"):
+        if not directory.startswith("~") or path.startswith("/"):
+            return normal(path, directory)
+        path = f"{directory}/{path}"
+    home, _, rest = path.partition("/")
+    inside = normpath(rest).lstrip("/") if rest else "."
+    return home if inside in (".", "") else f"{home}/{inside}"
+
+
 def path_matches(glob: str, path: str, *, exact: bool) -> bool:
     """`exact` is for rules that allow; one that restricts means what a file system may take for the same name as well.
 

@@ -24,7 +24,8 @@ Rules on commands and files say what is in them instead of where it stands in th
     commands = ["git push", "npm publish"]
     match = [{ principal = "local", method = "workspace.shell", params = { command = "cd x && git push" } }]
 
-`commands` are command prefixes, `traits` what reading a command found (`opaque`, `destructive`, `environment`),
+`commands` are command prefixes, `traits` what reading a command found (`opaque`, `destructive`, `environment`,
+`network`, `sends`, `unplaced`, `code`; for an agent's own tools also `outside`, `ground` and `secret`),
 `paths` globs over files. A rule that asks or denies matches when any of them does. A rule that allows matches only
 when all commands of the text do, all paths do, and nothing else is to be said about it.
 """
@@ -44,7 +45,7 @@ from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of
 from bascule.kernel.policy.globs import glob_matches
 from bascule.kernel.policy.paths import path_matches
-from bascule.kernel.policy.shell.traits import DESTRUCTIVE, OPAQUE, TRAITS
+from bascule.kernel.policy.shell.traits import DESTRUCTIVE, OPAQUE, TRAITS, UNSAID
 from bascule.kernel.rows import Effect
 
 POLICY_VERSION = 1
@@ -67,7 +68,8 @@ _NAME_HELP = f"1 to {MAX_RULE_NAME_CHARS} of A-Z a-z 0-9 . _ -"
 _ANYTHING = "*"
 _WILDCARDS = "*?["
 _PRINCIPAL_HELP = (
-    'principals are "local", "person", "agent:<handle>" and "agent:<handle>@<machine>", or globs over these'
+    'principals are "local", "person", "agent:<handle>", "agent:<handle>@<machine>" and "a2a:<client>", '
+    "or globs over these"
 )
 
 
@@ -142,7 +144,11 @@ def could_apply(rule: Rule, principal: str, method: str, effect: Effect) -> bool
 
 def _has_facts(rule: Rule, method: str) -> bool:
     """A rule on commands says nothing about methods without one, so these stay as fast as they were."""
-    return method in COMMAND_METHODS or (bool(rule.paths) and method in PATH_METHODS)
+    if method in COMMAND_METHODS:
+        return True
+    # Where a path lies is a trait of the methods that say from which project they are seen.
+    traits = bool(rule.traits) and method.startswith("native.")
+    return method in PATH_METHODS and (bool(rule.paths) or traits)
 
 
 def params_match(rule: Rule, params: Any) -> bool:
@@ -174,7 +180,8 @@ def facts_match(rule: Rule, facts: Facts) -> Cause | None:
                 return Cause(" ".join((command.program or prefix.program, *prefix.words)))
     for trait in rule.traits:
         if trait in facts.traits:
-            return Cause(next((command.program for command in facts.commands if trait in command.traits), None))
+            program = next((command.program for command in facts.commands if trait in command.traits), None)
+            return Cause(program, next((path for blamed, path in facts.blamed if blamed == trait), None))
     for glob in rule.paths:
         for path in facts.paths:
             if path_matches(glob, path, exact=False):
@@ -186,14 +193,16 @@ def _all_allowed(rule: Rule, facts: Facts) -> bool:
     """A permission is for what its author saw: everything must be named, and nothing may be hidden."""
     if rule.commands:
         named = all(any(allows(prefix_of(text), command) for text in rule.commands) for command in facts.commands)
-        hidden = {trait for trait in facts.traits if trait not in rule.traits} - {DESTRUCTIVE}
+        hidden = {trait for trait in facts.traits if trait not in rule.traits} - UNSAID - {DESTRUCTIVE}
         if not facts.commands or not named or hidden or OPAQUE in facts.traits:
             return False
         # `pytest > .git/hooks/pre-commit` is pytest, and more.
         if facts.redirected and not rule.paths:
             return False
-    elif rule.traits and (not facts.traits or not set(facts.traits) <= set(rule.traits)):
-        return False
+    elif rule.traits:
+        counted = {trait for trait in facts.traits if trait not in UNSAID or trait in rule.traits}
+        if not counted or not counted <= set(rule.traits):
+            return False
     if not rule.paths or (rule.commands and not facts.paths):
         return True
     return bool(facts.paths) and all(

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from bascule.desktop.capabilities import Capabilities
 from bascule.desktop.protocol import Permission
 from bascule.programs.desktop_host.elements import Element, Key, Tree
 from bascule.programs.desktop_host.geometry import Rect
@@ -35,7 +36,7 @@ class NoSuchKey(BackendError):
 class Elsewhere(BackendError):
     """What the keys or the click were for is not where they would go: nothing was sent."""
 
-    def __init__(self, message: str, reason: Literal["focus", "covered"]) -> None:
+    def __init__(self, message: str, reason: Literal["focus", "covered", "modifier"]) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -47,6 +48,7 @@ class Aborted(Exception):
 class Window(msgspec.Struct, frozen=True, kw_only=True):
     """A window with a title bar, or a popup of one."""
 
+    # A number of the backend's own, for as long as the window lives.
     handle: int
     pid: int
     # The best name of its program, and every name it is known by.
@@ -63,6 +65,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     active: bool = False
     # A menu or tooltip, which the window manager does not know.
     popup: bool = False
+    # Its program is not told where it is (Wayland): the places of its elements begin at a corner of the window.
+    placeless: bool = False
+    # It comes above all others that float when it is activated; a tile stays where it is.
+    floats: bool = False
 
 
 class Onto(msgspec.Struct, frozen=True):
@@ -82,6 +88,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     # What the person can press to stop everything, whatever window has the focus. None: nothing.
     stop_keys: str | None = None
+    # None: not known yet.
+    capabilities: Capabilities | None = None
 
 
 class Shot(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +124,8 @@ class Halt:
 
 # Which program, and what kind of change.
 Changed = Callable[[str, str], None]
-Clipboard = Literal["restored", "empty", "lost"]
+# "untouched": the text went another way.
+Clipboard = Literal["restored", "empty", "lost", "untouched"]
 
 
 class Pasted(msgspec.Struct, frozen=True):
@@ -172,6 +181,21 @@ class Desktop(Protocol):
         """Behind what is in a field, with nothing selected: toolkits select it all when the focus comes."""
 
     async def set_value(self, element: Element, value: str | float) -> bool: ...
+
+    @property
+    def has_pictures(self) -> bool:
+        """False: this session never shows any, and what is done by elements' own programs goes without."""
+
+    @property
+    def has_hands(self) -> bool:
+        """False: no key and no click can be sent; what is done is done by elements' own programs."""
+
+    @property
+    def inserts(self) -> bool:
+        """Whether `insert` comes before `paste`: where a paste needs the focus, and that is not sure to stay."""
+
+    async def insert(self, element: Element, text: str, *, clear: bool) -> bool:
+        """Put a text into a field by its own program. False: it cannot; True proves nothing."""
 
     async def activate(self, window: Window) -> bool:
         """Bring to the front. False: it is not there yet."""

@@ -351,6 +351,7 @@ class Host:
             extensions=EXTENSIONS,
             stopped=self.stopped,
             stop_keys=status.stop_keys,
+            capabilities=status.capabilities,
         )
 
     async def _doctor(self, client: Client, params: d.DoctorCall, _workspace: str) -> d.DoctorResult:
@@ -379,6 +380,7 @@ class Host:
             peer=_peer_info(client.peer),
             remedies=remedies,
             notes=notes,
+            capabilities=status.capabilities,
         )
 
     async def _status(self) -> ports.Status:

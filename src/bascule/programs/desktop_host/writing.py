@@ -11,7 +11,7 @@ from bascule.programs.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, che
 from bascule.programs.desktop_host.elements import Element, Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.looking import Looking, folder_of
+from bascule.programs.desktop_host.looking import Looking
 from bascule.programs.desktop_host.ports import AppGone, BackendError, NotAnswering, Pasted
 from bascule.programs.desktop_host.routes import Routed
 
@@ -42,15 +42,13 @@ class Writing:
             routed = await self._looking.route(execution, params.route)
             if execution.expected is not None:
                 execution.expected.check_element("element", typed_into(await self._tree(execution, routed)))
-        routed = await self._acting.bring_to_front(execution, routed, params.route)
+        if self._desktop.has_hands:
+            routed = await self._acting.bring_to_front(execution, routed, params.route)
+        else:
+            await self._acting.require_focus(routed, params.route)
         if aim is not None:
             aim.routed = routed
-            field: Element | None = await self._has_focus(aim.element, 0.0)
-            if field is None:
-                field = await self._focus(execution, aim, params)
-                # A field that was given the focus has all its text selected, and a paste would replace it.
-                if not params.options.clear_before:
-                    await self._desktop.caret_to_end(field)
+            field: Element | None = await self._field(execution, aim, params)
         else:
             field = focused_field(await self._tree(execution, routed))
         before = field.value if field is not None else None
@@ -58,6 +56,9 @@ class Writing:
 
         async def act() -> None:
             nonlocal pasted
+            pasted = await self._insert(field, params)
+            if pasted is not None:
+                return
             if params.options.clear_before:
                 await self._desktop.chord(("ctrl", "a"), execution.halt, routed.window)
             # Decided: no paste unless the focus is inside the routed window.
@@ -66,21 +67,40 @@ class Writing:
         await self._acting.pictured(execution, routed, act, None, self._blanked(routed, field))
         assert pasted is not None
         execution.note("pasted", taken=pasted.taken, pieces=pasted.pieces, clipboard=pasted.clipboard)
-        effect = await self._effect(field, before, text, pasted)
+        effect = await self._effect(field, before, text) if pasted.taken else "none"
         await self._save_tree(execution, routed, field)
         return d.TypeTextResult(
             execution_id=execution.id,
             typed=pasted.taken == pasted.pieces,
-            evidence=d.Evidence(
-                dir=folder_of(execution),
-                ax_path="ax.json",
-                before_screenshot="before.png",
-                after_screenshot="after.png",
-            ),
+            evidence=self._acting.evidence(execution, "ax.json"),
             effect=effect,
             clipboard=pasted.clipboard,
             rematched=aim.rematched if aim is not None else False,
         )
+
+    async def _field(self, execution: Execution, aim: Aim, params: d.TypeTextCall) -> Element:
+        """The target, with the focus in it."""
+        if not self._desktop.has_hands:
+            # Its own program puts the text there, with or without the focus.
+            return aim.element
+        field = await self._has_focus(aim.element, 0.0)
+        if field is None:
+            field = await self._focus(execution, aim, params)
+            # A field that was given the focus has all its text selected, and a paste would replace it.
+            if not params.options.clear_before:
+                await self._desktop.caret_to_end(field)
+        return field
+
+    async def _insert(self, field: Element | None, params: d.TypeTextCall) -> Pasted | None:
+        """By the field's own program, which needs no focus. None: nothing was put there, so it is to be pasted."""
+        if field is None or not self._desktop.inserts or not _is_insertable(field, params.text):
+            return None
+        if not await self._desktop.insert(field, params.text, clear=params.options.clear_before):
+            return None
+        # Some programs say yes and do nothing.
+        if await self._effect(field, field.value, params.text) == "none":
+            return None
+        return Pasted(1, 1, "untouched")
 
     async def _focus(self, execution: Execution, aim: Aim, params: Any) -> Element:
         """AXFocused first, as the contract says; then a click on it. What is not known to have failed is tried."""
@@ -127,9 +147,7 @@ class Writing:
             return (routed.window.outer, *popups)
         return (field.rect, *popups)
 
-    async def _effect(self, field: Element | None, before: str | None, text: str, pasted: Pasted) -> d.Effect:
-        if not pasted.taken:
-            return "none"
+    async def _effect(self, field: Element | None, before: str | None, text: str) -> d.Effect:
         if field is None or field.secret:
             return "unverified"
         end = asyncio.get_running_loop().time() + READ_BACK_SECONDS
@@ -155,6 +173,11 @@ class Writing:
         if field is None:
             drop = tree.elements
         await self._looking.save_tree(execution, routed, tree, drop)
+
+
+def _is_insertable(element: Element, text: str) -> bool:
+    """What cannot be read back is pasted, and so are lines into a field of one: what it makes of breaks is its own."""
+    return not element.secret and element.value is not None and (element.role != "AXTextField" or "\n" not in text)
 
 
 def focused_field(tree: Tree) -> Element | None:

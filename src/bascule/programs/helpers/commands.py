@@ -29,3 +29,9 @@ def bridge_wait() -> int:
     from bascule.programs.helpers import program, wait  # noqa: PLC0415 - each command pays for itself only
 
     return program.run("bridge-wait", wait.main)
+
+
+def bridge_native() -> int:
+    from bascule.programs.helpers import native, program  # noqa: PLC0415 - each command pays for itself only
+
+    return program.run("bridge-native", native.main)

@@ -72,6 +72,8 @@ def visible(chosen: Collection[str], hidden: Collection[str] = ()) -> list[dict[
 def name_of(name: object, chosen: Collection[str], hidden: Collection[str]) -> str | None:
     """The tool meant, if it is one of these."""
     plain = plain_name(name)
+    if plain in table()["hooks"]:
+        return plain
     known = any(plain in toolsets()[toolset]["tools"] for toolset in chosen)
     return plain if known and plain not in hidden else None
 

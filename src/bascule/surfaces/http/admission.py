@@ -10,9 +10,17 @@ from collections.abc import Callable
 from bascule import __version__
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import BasculeError, Forbidden, InvalidRequest, Misdirected, Overloaded, VersionMismatch
-from bascule.kernel.call import Principal
-from bascule.kernel.identity.principals import Door, WrongToken, identify, identify_in_space
+from bascule.foundation.errors import (
+    BasculeError,
+    Forbidden,
+    InvalidRequest,
+    Misdirected,
+    Overloaded,
+    Unauthenticated,
+    VersionMismatch,
+)
+from bascule.kernel.call import Principal, a2a_principal
+from bascule.kernel.identity.principals import Door, WrongToken, bearer_of, identify, identify_in_space
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle
 from bascule.kernel.link_protocol import mismatch_sentence
 from bascule.surfaces.http.exchange import Request
@@ -49,38 +57,12 @@ class Admission:
         self._throttle = WrongTokenThrottle()
 
     def admit(self, request: Request) -> Principal:
-        hosts: list[bytes] = []
-        authorization: str | None = None
-        for name, value in request.headers:
-            if name not in _JUDGED:
-                continue
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"authorization":
-                if authorization is not None:
-                    raise InvalidRequest("two Authorization headers", hint="send one")
-                authorization = value.decode("latin-1")
-            elif name == b"origin" or (name == b"sec-fetch-site" and value != _OWN_SITE):
-                self._refuse_page()
-            elif name == b"bascule-protocol" and value != _PROTOCOL:
-                raise _other_protocol(value)
-        # On the unix socket the Host header means nothing: no browser gets there.
-        if self._door == "tcp" and (len(hosts) != 1 or hosts[0] not in self._hosts):
-            raise Misdirected(
-                "this Host is not served here",
-                hint="address the daemon as 127.0.0.1 with its port, as `bascule status` shows it",
-            )
+        # On the unix socket neither Host nor Origin mean anything: no browser gets there.
+        authorization = _authorization(request, self._hosts if self._door == "tcp" else None)
         try:
             return identify(self._door, authorization, self._tokens, self._local_token_hash, self._auth_on)
         except WrongToken as error:
             raise self._throttled(error) from None
-
-    def _refuse_page(self) -> None:
-        if self._door == "tcp":
-            raise Forbidden(
-                "requests from web pages are refused",
-                hint="Bascule serves programs on this machine; use curl, a helper or the unix socket",
-            )
 
     def _throttled(self, error: WrongToken) -> BasculeError:
         pause = self._throttle.failed(self._clock.monotonic())
@@ -89,6 +71,44 @@ class Admission:
             self._on_wrong_token(self._door)
             return error
         return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)
+
+
+class OutsideAdmission:
+    """In front of the door for callers who are not on this machine: a token of theirs, or what is open to all."""
+
+    def __init__(
+        self,
+        *,
+        hosts: frozenset[bytes],
+        client_of: Callable[[str], Principal | None],
+        is_open: Callable[[str, bytes], bool],
+        clock: Clock,
+        on_wrong_token: Callable[[], None],
+    ) -> None:
+        self._hosts = hosts
+        self._client_of = client_of
+        self._is_open = is_open
+        self._clock = clock
+        self._on_wrong_token = on_wrong_token
+        self._throttle = WrongTokenThrottle()
+
+    def admit(self, request: Request) -> Principal:
+        authorization = _authorization(request, self._hosts)
+        if authorization is None and self._is_open(request.verb, request.path):
+            return a2a_principal("")
+        try:
+            client = self._client_of(bearer_of(authorization or ""))
+        except Unauthenticated:
+            raise Unauthenticated(
+                "a token is needed", hint="send `Authorization: Bearer <token>`: the owner of this agent makes one"
+            ) from None
+        if client is not None:
+            return client
+        pause = self._throttle.failed(self._clock.monotonic())
+        if pause is not None:
+            raise Overloaded("too many wrong tokens", retry_after=pause)
+        self._on_wrong_token()
+        raise WrongToken("wrong token", hint="it may have been revoked; ask the owner of this agent for another")
 
 
 class SpaceAdmission:
@@ -112,6 +132,36 @@ class SpaceAdmission:
                 hint="commands in this space can send no messages until it is closed and opened again",
             )
         return principal
+
+
+def _authorization(request: Request, allowed: frozenset[bytes] | None) -> str | None:
+    """The one Authorization header. `allowed`: what Host may say at a door that a browser can reach; None where none
+    can."""
+    hosts: list[bytes] = []
+    authorization: str | None = None
+    for name, value in request.headers:
+        if name not in _JUDGED:
+            continue
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"authorization":
+            if authorization is not None:
+                raise InvalidRequest("two Authorization headers", hint="send one")
+            authorization = value.decode("latin-1")
+        elif name == b"bascule-protocol":
+            if value != _PROTOCOL:
+                raise _other_protocol(value)
+        elif allowed is not None and (name == b"origin" or value != _OWN_SITE):
+            raise Forbidden(
+                "requests from web pages are refused",
+                hint="Bascule serves programs on this machine; use curl, a helper or the unix socket",
+            )
+    if allowed is not None and (len(hosts) != 1 or hosts[0] not in allowed):
+        raise Misdirected(
+            "this Host is not served here",
+            hint="address the daemon as 127.0.0.1 with its port, as `bascule status` shows it",
+        )
+    return authorization
 
 
 def _other_protocol(value: bytes) -> VersionMismatch:

@@ -182,6 +182,8 @@ async def call_tool(me: ToolCall, tool: Tool, arguments: Any) -> Result:
     except ApprovalRequired as refused:
         # Not a failure: the model goes on with something else, or tells its user, and calls again.
         result = _awaiting(refused, tool)
+    if tool.for_hooks:
+        return result
     if ignored:
         result["note"] = f"{', '.join(ignored)}: known from GABS, without meaning here"
     if me.stopped is not None:

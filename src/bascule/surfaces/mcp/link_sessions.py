@@ -63,6 +63,7 @@ class LinkSessions:
         log: Log,
         toolsets: Sequence[Toolset],
         *,
+        hooks: Sequence[Tool] = (),
         facts: Facts | None = None,
         console: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -70,6 +71,7 @@ class LinkSessions:
         self.gate = gate
         self.log = log
         self.toolsets = toolsets
+        self.hooks = {tool.name: tool for tool in hooks}
         # What a session does not say for itself; tests set the clocks short.
         self.facts = facts or Facts(DOOR)
         self.tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
@@ -135,7 +137,7 @@ class LinkSession:
         if params.trust not in words.TRUST_LABELS:
             raise InvalidRequest(f"there is no trust label {params.trust!r}")
         self._toolsets = params.toolsets
-        self._tools = shown(all_.toolsets, params.toolsets, params.hidden)
+        self._tools = shown(all_.toolsets, params.toolsets, params.hidden) | all_.hooks
         self._facts = all_.facts._replace(
             trust=params.trust,
             directory=params.directory,
@@ -249,7 +251,7 @@ class LinkSession:
                 result = await me.run(call_tool(me, tool, request.params.get("arguments") or {}))
         except BasculeError as refused:
             return request.tool_failed(words.describe(refused, tool.name))
-        if me.handle != asked.named:
+        if me.handle != asked.named and not tool.for_hooks:
             result["you"] = me.handle
         if result.acknowledge is not None:
             self._undone[asked.call] = (me, result)

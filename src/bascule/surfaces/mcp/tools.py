@@ -18,6 +18,11 @@ def toolsets_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[Toolset, ...]:
     return tuple(each for bridge in bridges if (each := bridge.toolset()) is not None)
 
 
+def hooks_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[Tool, ...]:
+    """What hooks of clients call, whichever sets a session has."""
+    return tuple(tool for bridge in bridges for tool in bridge.hooks())
+
+
 def tools_of(toolsets: Iterable[Toolset]) -> tuple[Tool, ...]:
     return tuple(tool for toolset in toolsets for tool in toolset.tools)
 
@@ -49,8 +54,10 @@ def shipped_toolsets() -> dict[str, Any]:
 def shipped_tools() -> dict[str, Any]:
     """What `tools.json` holds, which is read when a client lists or calls."""
     tools = tools_of(toolsets_of())
+    hooks = hooks_of()
     return {
-        "retry": {tool.name: tool.retry.value for tool in tools},
+        "retry": {tool.name: tool.retry.value for tool in (*tools, *hooks)},
+        "hooks": [tool.name for tool in hooks],
         "tools": [tool.listed() for tool in tools],
         "resources": RESOURCES,
     }

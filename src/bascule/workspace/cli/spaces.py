@@ -136,7 +136,7 @@ def open_space(args: argparse.Namespace) -> int:
 def close_space(args: argparse.Namespace) -> int:
     with connect(args) as client:
         space = find_space(client, args.space)
-        _or_as_person(client, "spaces.close", {"spaceId": space.space_id})
+        or_as_person(client, "spaces.close", {"spaceId": space.space_id})
     show(f"{space.name} is closed; its files stay in {visible(space.path)}")
     return 0
 
@@ -174,7 +174,8 @@ def list_runs(args: argparse.Namespace) -> int:
 def _undo_word(run: dict[str, Any]) -> str:
     if run.get("undone"):
         return "undone"
-    words = ("yes" if run.get("undoable") else None, "background" if run.get("background") else None, run.get("note"))
+    how = run["native"]["title"] if run.get("native") else "background" if run.get("background") else None
+    words = ("yes" if run.get("undoable") else None, how, run.get("note"))
     return _short("; ".join(word for word in words if word)) or "-"
 
 
@@ -193,12 +194,12 @@ def show_run(args: argparse.Namespace) -> int:
 
 
 def diff_run(args: argparse.Namespace) -> int:
-    return _show_changes(args, _about_run(args, "runs.diff"), "changed nothing")
+    return show_changes(args, _about_run(args, "runs.diff"), "changed nothing")
 
 
 def undo_run(args: argparse.Namespace) -> int:
     result = _about_run(args, "runs.undo", dryRun=args.dry_run)
-    code = _show_changes(args, result, "nothing to put back")
+    code = show_changes(args, result, "nothing to put back")
     if not args.json and result["changes"]:
         count = len(result["changes"])
         say(f"would put back {count} files; without --dry-run it does" if args.dry_run else f"put back {count} files")
@@ -206,7 +207,7 @@ def undo_run(args: argparse.Namespace) -> int:
 
 
 def commit_run(args: argparse.Namespace) -> int:
-    return _show_changes(args, _about_run(args, "runs.commit"), "changed nothing")
+    return show_changes(args, _about_run(args, "runs.commit"), "changed nothing")
 
 
 def cancel_run(args: argparse.Namespace) -> int:
@@ -227,7 +228,7 @@ def _about_run(args: argparse.Namespace, method: str, **more: Any) -> Any:
     with connect(args) as client:
         space_id = find_space(client, args.space).space_id
         run_id = _last_run(client, space_id) if args.run_id == "last" else args.run_id
-        return _or_as_person(client, method, {"spaceId": space_id, "runId": run_id, **more})
+        return or_as_person(client, method, {"spaceId": space_id, "runId": run_id, **more})
 
 
 def _last_run(client: SyncClient, space_id: str) -> str:
@@ -237,7 +238,7 @@ def _last_run(client: SyncClient, space_id: str) -> str:
     return str(runs[0]["runId"])
 
 
-def _or_as_person(client: SyncClient, method: str, params: dict[str, Any]) -> Any:
+def or_as_person(client: SyncClient, method: str, params: dict[str, Any]) -> Any:
     """What another has started is the person's to look at and to end: ask for the passphrase then."""
     try:
         return client.call(method, params)
@@ -249,7 +250,7 @@ def _or_as_person(client: SyncClient, method: str, params: dict[str, Any]) -> An
         return client.call(method, params)
 
 
-def _show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str) -> int:
+def show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str) -> int:
     if args.json:
         show_json(result)
     elif result["changes"]:
@@ -310,7 +311,7 @@ def show_logs(args: argparse.Namespace) -> int:
     with connect(args) as client:
         while True:
             wait = {"waitMs": _FOLLOW_MS} if args.follow and offset else {}
-            page = _or_as_person(client, "processes.logs", {**params, "offset": offset, **wait})
+            page = or_as_person(client, "processes.logs", {**params, "offset": offset, **wait})
             if args.json:
                 show_json(page)
                 return 0
@@ -327,6 +328,6 @@ def show_logs(args: argparse.Namespace) -> int:
 
 def stop_process(args: argparse.Namespace) -> int:
     with connect(args) as client:
-        view = _or_as_person(client, "processes.stop", {"processId": args.process_id})
+        view = or_as_person(client, "processes.stop", {"processId": args.process_id})
     show_json(view) if args.json else show(f"{view['processId']} stopped")
     return NOT_FOUND if view["running"] else 0

@@ -14,9 +14,23 @@ MAX_CHAIN = 8
 
 _GLOBS = frozenset("*?[")
 # Substitutions whose answer is one path without blanks on any machine a person would use.
-_PATH_SUBSTITUTIONS = frozenset(
-    ["$(pwd)", "`pwd`", "$(git rev-parse --show-toplevel)", "$(npm bin)", "$(npm prefix)", "$(go env GOPATH)"]
-)
+_PATH_SUBSTITUTIONS = frozenset(["$(git rev-parse --show-toplevel)", "$(npm bin)", "$(npm prefix)", "$(go env GOPATH)"])
+# Variables that every shell starts with. Their values are written as paths of ours: `~` is the home, wherever it is,
+# and `.` the directory that the command starts in.
+HOME = "~"
+_STARTED_WITH = {"HOME": HOME, "PWD": "."}
+# A new temporary file's name has nothing in it that matters.
+_TEMPORARY = "/tmp/tmp.XXXXXXXXXX"  # noqa: S108 - compared, not made
+# The same for substitutions.
+_ANSWERS = {
+    "$(pwd)": ".",
+    "`pwd`": ".",
+    "$(mktemp)": _TEMPORARY,
+    "$(mktemp -d)": _TEMPORARY,
+    "`mktemp -d`": _TEMPORARY,
+}
+# A function of one of these names would answer something else.
+ANSWERING = frozenset(["pwd", "mktemp", "cd"])
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -32,6 +46,13 @@ class Field(msgspec.Struct, frozen=True):
     differs: bool = False
     # What stands after the last `/` when all before it is one unknown path.
     base: str | None = None
+    # It begins with a `~` in quotes: a name like any other. Every other `~` at the beginning is a home.
+    literal: bool = False
+
+    @property
+    def path(self) -> str | None:
+        """As a path that does not lose which `~` is a home."""
+        return f"./{self.text}" if self.literal else self.text
 
     @property
     def certain(self) -> bool:
@@ -132,7 +153,10 @@ class Scope:
         if part.kind == "fixed":
             return (part.text,)
         if part.kind == "dynamic":
-            return None
+            answer = _ANSWERS.get(part.text) if self.certain else None
+            return None if answer is None else (answer,)
+        if part.text in _STARTED_WITH and self.certain and not self.assigned(part.text):
+            return (_STARTED_WITH[part.text],)
         if part.default is None:
             return self.values(part.text, chain)
         default = self.texts(part.default, chain + 1)
@@ -169,6 +193,8 @@ class Scope:
     def _fields(self, word: Word, chain: int = 0) -> list[list[Field]]:
         if all(part.kind == "fixed" for part in word.parts):
             return [[self._fixed(word)]]
+        if self._is_lost_home(word):
+            return [[self._unknown(word)]]
         choices = [self._choices(part, chain) for part in word.parts]
         count = 1
         for choice in choices:
@@ -185,9 +211,20 @@ class Scope:
         return nonempty or found
 
     def _fixed(self, word: Word) -> Field:
+        if self._is_lost_home(word):
+            return self._unknown(word)
         text = "".join(part.text for part in word.parts)
         unquoted = "".join("\0" if part.quoted else part.text for part in word.parts)
-        return Field(text, word.source, pattern=_is_pattern(unquoted), differs=word.differs)
+        return Field(
+            text, word.source, pattern=_is_pattern(unquoted), differs=word.differs, literal=_has_quoted_tilde(word)
+        )
+
+    def _is_lost_home(self, word: Word) -> bool:
+        """`~` after the text has set HOME, and `~+`, which shells read differently."""
+        first = word.parts[0] if word.parts else None
+        if first is None or first.kind != "fixed" or first.quoted or not first.text.startswith("~"):
+            return False
+        return self.assigned("HOME") or first.text.startswith(("~+", "~-"))
 
     def _unknown(self, word: Word) -> Field:
         splits = any(not part.quoted and self._may_split(part) for part in word.parts)
@@ -208,7 +245,7 @@ class Scope:
         if part.kind == "variable":
             # From the environment it started with: set by the machine's owner, not by this text.
             return self.assigned(part.text) or not self.certain or part.default is not None
-        return part.text not in _PATH_SUBSTITUTIONS
+        return part.text not in _PATH_SUBSTITUTIONS and part.text not in _ANSWERS
 
 
 def _is_pattern(text: str) -> bool:
@@ -238,4 +275,14 @@ def _split(word: Word, pieces: tuple[str, ...]) -> list[Field]:
             joins = True
         if not literal and piece[-1:].isspace():
             joins = False
-    return [Field(text, text, pattern) for text, pattern in zip(fields, patterns, strict=True)]
+    literal = _has_quoted_tilde(word)
+    return [
+        Field(text, text, pattern, literal=literal and number == 0 and text.startswith("~"))
+        for number, (text, pattern) in enumerate(zip(fields, patterns, strict=True))
+    ]
+
+
+def _has_quoted_tilde(word: Word) -> bool:
+    quoted = [part.text for part in word.parts if part.text or part.quoted]
+    first = word.parts[0] if word.parts else None
+    return first is not None and first.kind == "fixed" and first.quoted and "".join(quoted).startswith("~")

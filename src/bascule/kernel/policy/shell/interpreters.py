@@ -200,6 +200,9 @@ def _interpreter(name: str, interpreter: Interpreter, args: list[Field], found: 
         if value.text and value.text.startswith("."):
             found.scripts.append(value.text)
     if has(given, *interpreter.code, *interpreter.long_code):
+        # python -m names a module.
+        code = value_of(given, *(letter for letter in interpreter.code if letter != "m"), *interpreter.long_code)
+        found.code.extend(value.text if value.text is not None else value.source for value in code)
         return
     if operands and operands[0].text in interpreter.verbs:
         _, operands = options(operands[1:], interpreter.short, interpreter.long)

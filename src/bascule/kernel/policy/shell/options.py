@@ -27,6 +27,8 @@ class Found(msgspec.Struct):
     texts: list[tuple[str, str]] = msgspec.field(default_factory=list)
     opaque: list[str] = msgspec.field(default_factory=list)
     scripts: list[str] = msgspec.field(default_factory=list)
+    # Code in another language that stands in the arguments.
+    code: list[str] = msgspec.field(default_factory=list)
     assignments: list[tuple[str, Field | None]] = msgspec.field(default_factory=list)
     aliases: list[tuple[str, str]] = msgspec.field(default_factory=list)
     # It takes commands or code from its standard input; the string says what for.

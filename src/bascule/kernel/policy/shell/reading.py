@@ -7,14 +7,27 @@ from shlex import quote
 
 import msgspec
 
-from bascule.kernel.policy.paths import normal
+from bascule.kernel.policy.paths import shell_path
 from bascule.kernel.policy.shell import assigning, git, interpreters, wrappers
-from bascule.kernel.policy.shell.fields import Field, Scope, known
+from bascule.kernel.policy.shell.fields import ANSWERING, Field, Scope, known
 from bascule.kernel.policy.shell.grammar import parse
+from bascule.kernel.policy.shell.inline import destroys_in_code
+from bascule.kernel.policy.shell.looking import only_looks
 from bascule.kernel.policy.shell.options import Found, Uncertain
+from bascule.kernel.policy.shell.reaching import reaches
 from bascule.kernel.policy.shell.second import disagreement
+from bascule.kernel.policy.shell.targets import is_unplaced, read_by, written
 from bascule.kernel.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
-from bascule.kernel.policy.shell.traits import DESTRUCTIVE, ENVIRONMENT, OPAQUE, TRAITS, destroys, steers, written
+from bascule.kernel.policy.shell.traits import (
+    CODE,
+    DESTRUCTIVE,
+    ENVIRONMENT,
+    OPAQUE,
+    TRAITS,
+    UNPLACED,
+    destroys,
+    steers,
+)
 from gabp.text import escaped
 
 # Texts within texts: `sh -c "sh -c ..."`. Each needs one more layer of quoting, which nobody writes by hand.
@@ -42,7 +55,15 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return " ".join(escaped(field.source) if field.text is None else _quoted(field.text) for field in self.words)
+        return " ".join(escaped(field.source) if field.text is None else _shown(field) for field in self.words)
+
+
+def _shown(field: Field) -> str:
+    text = field.text or ""
+    if not text.startswith("~") or field.literal:
+        return _quoted(text)
+    home, slash, rest = text.partition("/")
+    return escaped(home) + slash + (_quoted(rest) if rest else "")
 
 
 def _quoted(text: str) -> str:
@@ -61,8 +82,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     # Files of the workspace that the command would execute or interpret, from where it starts. Some may not exist.
     scripts: tuple[str, ...]
-    # Files that redirections and a few everyday programs write.
+    # Files that redirections and everyday programs write, and those that they read.
     writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    # Every program of it is proven to change nothing.
+    only_looks: bool
     # Some output of the text itself goes to a file.
     redirected: bool
 
@@ -116,6 +140,8 @@ def read_arguments(argv: tuple[str, ...], *, texts: bool) -> Reading:
 
 def _reading(text: str, reader: "_Reader") -> Reading:
     found = {trait for command in reader.commands for trait in command.traits} | reader.traits
+    if DESTRUCTIVE in found and any(_is_lost(command) for command in reader.commands):
+        found.add(UNPLACED)
     return Reading(
         text=text,
         commands=tuple(reader.commands),
@@ -123,20 +149,37 @@ def _reading(text: str, reader: "_Reader") -> Reading:
         notes=tuple(dict.fromkeys(reader.notes)),
         scripts=_workspace_files(reader),
         writes=tuple(dict.fromkeys(reader.writes)),
+        reads=tuple(dict.fromkeys(reader.reads)),
+        only_looks=reader.only_looks and not reader.redirected and OPAQUE not in found,
         redirected=reader.redirected,
     )
 
 
+def _is_lost(command: Command) -> bool:
+    """`cd` to where nobody knows: what is relative is there from then on."""
+    if command.program not in ("cd", "pushd", "popd"):
+        return False
+    return any(word.text is None or word.text == "-" for word in command.words[1:]) or command.program == "popd"
+
+
+def places_of(commands: Sequence[Command]) -> list[str]:
+    """Where the commands change to; `cd` alone goes home."""
+    return [
+        (command.words[-1].path or "") if len(command.words) > 1 else "~"
+        for command in commands
+        if command.program in ("cd", "pushd")
+    ]
+
+
 def _workspace_files(reader: "_Reader") -> tuple[str, ...]:
     """Scripts seen from where the command starts; after `cd` from there as well, since only running tells which."""
-    changes = [command.words[-1].text for command in reader.commands if command.program in ("cd", "pushd")]
     files = (
-        normal(script, place)
-        for place in ("", *(change for change in changes if change))
+        shell_path(script, place)
+        for place in ("", *(change for change in places_of(reader.commands) if change))
         for script in reader.scripts
         if not script.startswith(("/", "~"))
     )
-    return tuple(dict.fromkeys(file for file in files if not file.startswith(("/", "../"))))
+    return tuple(dict.fromkeys(file for file in files if not file.startswith(("/", "../", "~"))))
 
 
 class _TooMuch(Exception):
@@ -151,6 +194,8 @@ class _Reader:
         self.notes: list[str] = []
         self.scripts: list[str] = []
         self.writes: list[str] = []
+        self.reads: list[str] = []
+        self.only_looks = True
         self.redirected = False
         self._chars = 0
         self._seen: set[tuple[tuple[Field, ...], tuple[str, ...]]] = set()
@@ -215,6 +260,8 @@ class _Reader:
         self.notes.append(f"sets {what}")
 
     def _redirect(self, redirect: Redirect, scope: Scope) -> None:
+        if redirect.operator == "<":
+            self.reads.extend(text for text in scope.possible(redirect.target) if text)
         if not redirect.is_write and redirect.operator != ">&":
             return
         for text in scope.possible(redirect.target):
@@ -242,12 +289,13 @@ class _Reader:
             self._seen.add(key)
         name = self._name(fields[0])
         args = fields[1:]
-        traits = (DESTRUCTIVE,) if name is not None and destroys(name, args) else ()
-        self.commands.append(Command(name, tuple(fields), via, traits if name is not None else (OPAQUE,)))
+        self.commands.append(Command(name, tuple(fields), via, _traits(name, args)))
         if name is None:
             return
         self.writes.extend(written(name, args))
+        self.reads.extend(read_by(name, args))
         first = fields[0].text
+        self.only_looks = self.only_looks and "/" not in (first or "/") and only_looks(name, args)
         if first is not None and "/" in first and not first.startswith("/"):
             self.scripts.append(first)
         if name in self._aliases:
@@ -287,6 +335,8 @@ class _Reader:
     def _behind(self, found: Found, name: str, place: "_Place", via: tuple[str, ...], wrapped: int) -> None:
         for note in found.opaque:
             self.opaque(note)
+        for code in found.code:
+            self._code(name, code)
         self.scripts.extend(found.scripts)
         self._aliases.update(found.aliases)
         for variable, value in found.assignments:
@@ -299,6 +349,12 @@ class _Reader:
         if found.reads is not None:
             self._input(found, name, place, via)
 
+    def _code(self, name: str, code: str) -> None:
+        self.traits.add(CODE)
+        if destroys_in_code(code):
+            self.traits.add(UNPLACED)
+            self.notes.append(f"{name} runs code that deletes files or starts programs")
+
     def _input(self, found: Found, name: str, place: "_Place", via: tuple[str, ...]) -> None:
         """Commands or code from standard input: a here-document can be read, a pipe cannot."""
         source = place.raw.input
@@ -309,6 +365,8 @@ class _Reader:
             self.opaque(f"{name} runs what comes through descriptor {source.target.source}")
         elif source.body is not None:
             texts = place.scope.texts(source.body)
+            if not found.reads_shell:
+                self._code(name, source.body.source)
             if found.reads_shell and texts is None:
                 self.opaque(f"{name} runs a text that is not known before it runs")
             for text in (texts or ()) if found.reads_shell else ():
@@ -328,6 +386,16 @@ class _Place(msgspec.Struct):
     scope: Scope
     via: tuple[str, ...]
     depth: int
+
+
+def _traits(name: str | None, args: list[Field]) -> tuple[str, ...]:
+    if name is None:
+        return (OPAQUE,)
+    return (
+        *((DESTRUCTIVE,) if destroys(name, args) else ()),
+        *reaches(name, args),
+        *((UNPLACED,) if is_unplaced(name, args) else ()),
+    )
 
 
 def _search_path(word: Word, name: str, scope: Scope) -> str | None:
@@ -363,6 +431,7 @@ def _scope(parsed: Parsed, outer: Scope) -> Scope:
         assignments.extend(assigning.declared(raw))
         assignments.extend(assigning.read_into(raw))
         certain = certain and not assigning.evaluates(raw) and not assigning.sets_separators(raw)
+    certain = certain and ANSWERING.isdisjoint(parsed.functions)
     scope = Scope(assignments, outer)
     scope.certain = scope.certain and certain
     return scope

@@ -1,15 +1,28 @@
-"""What a command does, as far as its arguments show: delete by force, steer other programs, write files."""
+"""What a command does, as far as its arguments show: delete by force, steer other programs."""
 
 import re
 from collections.abc import Callable
 
 from bascule.kernel.policy.shell.fields import Field
-from bascule.kernel.policy.shell.options import Option, Uncertain, has, options, value_of
+from bascule.kernel.policy.shell.options import Option, Uncertain, has, options
 
 OPAQUE = "opaque"
 DESTRUCTIVE = "destructive"
 ENVIRONMENT = "environment"
-TRAITS = (OPAQUE, DESTRUCTIVE, ENVIRONMENT)
+# It talks to other machines; it gives them something of this one.
+NETWORK = "network"
+SENDS = "sends"
+# What it deletes or overwrites is not known before it runs.
+UNPLACED = "unplaced"
+# Code in another language stands in the line itself.
+CODE = "code"
+# Where it writes, or what it reads, seen from the project (`kernel.policy.zones`); only where a project is known.
+OUTSIDE = "outside"
+GROUND = "ground"
+SECRET = "secret"  # noqa: S105 - the name of a trait
+TRAITS = (OPAQUE, DESTRUCTIVE, ENVIRONMENT, NETWORK, SENDS, UNPLACED, CODE, OUTSIDE, GROUND, SECRET)
+# What a rule that allows need not name: it was written before there was a word for these.
+UNSAID = frozenset([NETWORK, SENDS, UNPLACED, CODE, OUTSIDE, GROUND, SECRET])
 
 # -- the environment ------------------------------------------------------------------------------
 
@@ -141,54 +154,3 @@ _DESTROYERS: dict[str, Callable[[list[Field]], bool]] = {
         ("shred", "truncate", "mkfs", "mke2fs", "wipefs", "mkswap", "fdisk", "sfdisk", "parted", "blkdiscard"), _always
     ),
 }
-
-# -- files ----------------------------------------------------------------------------------------
-
-
-def written(name: str, args: list[Field]) -> list[str]:
-    """The files that a few everyday programs are told to make, change or remove."""
-    try:
-        return [field.text for field in _written(name, args) if field.text]
-    except Uncertain:
-        return []
-
-
-def _written(name: str, args: list[Field]) -> list[Field]:
-    match name:
-        case "tee" | "rm" | "unlink" | "rmdir":
-            return options(args, mixed=True)[1]
-        case "touch" | "mkdir" | "truncate" | "shred":
-            return options(args, "sdrtmn", ("reference", "date", "size", "mode"), mixed=True)[1]
-        case "chmod" | "chown" | "chgrp" | "setfacl":
-            return options(args, mixed=True)[1][1:]
-        case "cp" | "mv" | "ln" | "install" | "rsync" | "scp":
-            given, operands = options(
-                args, "tSgmoZ", ("target-directory", "suffix", "mode", "owner", "group"), mixed=True
-            )
-            # What is moved away is gone, and what is linked to can be written through the link.
-            sources = operands[:-1] if name in ("mv", "ln") else []
-            target = value_of(given, "t", "target-directory") or operands[-1:]
-            return [*target, *sources, *_beneath(target, operands)]
-        case "sed" | "perl":
-            given, operands = options(args, "efl", ("expression", "file"), mixed=True)
-            return operands if has(given, "i", "in-place") else []
-        case "dd":
-            return [
-                Field(field.text[3:], field.source) for field in args if field.text and field.text.startswith("of=")
-            ]
-        case "curl" | "wget":
-            given, _ = options(args, "oOP", ("output", "output-document", "directory-prefix"), mixed=True)
-            return value_of(given, "o", "O", "output", "output-document")
-        case _:
-            return []
-
-
-def _beneath(target: list[Field], operands: list[Field]) -> list[Field]:
-    """Copied into a directory, a file keeps its name: `cp x/hooks .git`."""
-    joined = []
-    for directory in target:
-        for operand in operands[:-1] or operands:
-            if directory.text and operand.text:
-                path = f"{directory.text.rstrip('/')}/{operand.text.rstrip('/').rpartition('/')[2]}"
-                joined.append(Field(path, path))
-    return joined

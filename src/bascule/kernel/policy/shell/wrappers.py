@@ -7,8 +7,12 @@ import msgspec
 
 from bascule.kernel.policy.shell.fields import Field, known
 from bascule.kernel.policy.shell.options import Found, Uncertain, from_input, has, options, value_of
+from bascule.kernel.policy.shell.targets import find_roots
 
 Handler = Callable[[list[Field], Found], None]
+
+# Starting points of one find that are followed one by one; nobody names more by hand.
+MAX_ROOTS = 16
 
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=", re.DOTALL)
 _LOADER = re.compile(r"ld(?:-[A-Za-z0-9._-]+)?\.so(?:\.[0-9]+)*")
@@ -212,6 +216,7 @@ def _filled(field: Field, mark: str) -> Field:
 
 
 def _find(args: list[Field], found: Found) -> None:
+    roots = find_roots(args)[:MAX_ROOTS]
     at = 0
     while at < len(args):
         flag = args[at].text
@@ -220,9 +225,19 @@ def _find(args: list[Field], found: Found) -> None:
             continue
         inner: list[Field] = []
         while at < len(args) and args[at].text != ";" and not (args[at].text == "+" and inner):
-            inner.append(_filled(args[at], "{}"))
+            inner.append(args[at])
             at += 1
-        found.command(inner, f"find {flag}")
+        for root in roots if any(field.text == "{}" for field in inner) else roots[:1]:
+            program, arguments = inner[:1], inner[1:]
+            filled = [_filled(field, "{}") for field in program] + [_found_beneath(root, field) for field in arguments]
+            found.command(filled, f"find {flag}")
+
+
+def _found_beneath(root: Field, field: Field) -> Field:
+    """`{}` is something beneath the place where find began, or that place itself."""
+    if field.text != "{}" or root.path is None:
+        return _filled(field, "{}")
+    return Field(f"{root.path.rstrip('/')}/*" if root.path != "/" else "/", field.source, pattern=True)
 
 
 def _fd(args: list[Field], found: Found) -> None:

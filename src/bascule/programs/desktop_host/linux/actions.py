@@ -16,6 +16,7 @@ from bascule.programs.desktop_host.linux.accessibility import (
     Accessibility,
 )
 from bascule.programs.desktop_host.linux.bus import PROPERTIES, BusError, Gone
+from bascule.programs.desktop_host.linux.toolkits import Quirks
 
 _ACTION: Final = ATSPI + "Action"
 _EDITABLE: Final = ATSPI + "EditableText"
@@ -81,6 +82,35 @@ class Actions:
         if _EDITABLE in element.native and isinstance(value, str):
             return bool(await self._bus.maybe(name, path, _EDITABLE, "SetTextContents", "s", (value,)))
         return False
+
+    async def insert(self, element: Element, text: str, quirks: Quirks, *, clear: bool) -> bool:
+        """Put a text where the caret is, or behind what is there, with or without the focus. False: it cannot."""
+        if _EDITABLE not in element.native or TEXT not in element.native or quirks.text_unit is None:
+            return False
+        name, path = element.key
+        if clear:
+            done = await self._bus.maybe(name, path, _EDITABLE, "SetTextContents", "s", (text,))
+            await self._caret_behind(element, 0, 0)
+            return bool(done)
+        before = at = await self._bus.prop(name, path, TEXT, "CharacterCount")
+        if before is None:
+            return False
+        if "focused" in element.states:
+            if await self._bus.maybe(name, path, TEXT, "GetNSelections"):
+                # A paste would replace it.
+                return False
+            caret = await self._bus.prop(name, path, TEXT, "CaretOffset")
+            at = caret if caret is not None and 0 <= caret <= at else at
+        length = len(text.encode()) if quirks.text_unit == "bytes" else len(text.encode("utf-16-le")) // 2
+        done = await self._bus.maybe(name, path, _EDITABLE, "InsertText", "isi", (at, text, length))
+        await self._caret_behind(element, at, before)
+        return bool(done)
+
+    async def _caret_behind(self, element: Element, at: int, before: int) -> None:
+        """Behind what was put there: what is typed next goes on. `before`: how many characters there were."""
+        name, path = element.key
+        now = await self._bus.prop(name, path, TEXT, "CharacterCount") or 0
+        await self._bus.maybe(name, path, TEXT, "SetCaretOffset", "i", (at + max(0, now - before),))
 
     async def element_at(self, window: Key, x: int, y: int) -> Key | None:
         """The deepest element there, as the program itself finds it. Each answer is of the next level only."""

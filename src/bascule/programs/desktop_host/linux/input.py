@@ -42,7 +42,7 @@ class Input:
     def chord(self, keys: Sequence[str], halt: Halt, window: int, delay: float = 0.0) -> None:
         codes = list(self._codes(keys))
         end = time.monotonic() + FOCUS_SECONDS
-        while not self._x11.has_focus(window) and time.monotonic() < end:
+        while (self._x11.held_modifiers() or not self._x11.has_focus(window)) and time.monotonic() < end:
             halt.pause(0.005)
         with self._released():
             for code in codes:
@@ -50,6 +50,8 @@ class Input:
                 with self._x11.undisturbed():
                     if not self._x11.has_focus(window):
                         raise Elsewhere("the focus is not inside the window meant", "focus")
+                    if not self._keys_down and self._x11.held_modifiers():
+                        raise Elsewhere("a modifier key is held down, and would join the keys", "modifier")
                     self._key(code, down=True)
                 if delay:
                     halt.pause(delay)

@@ -1,4 +1,4 @@
-"""Why windows show no elements, as far as processes and files tell: for the doctor, who says what to do."""
+"""Programs, as far as processes and files tell: which file one is, and why its windows show no elements."""
 
 import contextlib
 import os
@@ -55,6 +55,14 @@ def why_unreadable(pid: int, program: str | None, *, on_bus: bool, proc: str = "
         if library.encode() in maps:
             return f"made with {toolkit}, which looks for us only when it starts: start it again"
     return "not on the accessibility bus: its picture can be taken and keys reach it, its elements cannot be read"
+
+
+def program_file(pid: int) -> str | None:
+    """None when it is gone, or another user's."""
+    with contextlib.suppress(OSError):
+        # What was updated under a running program is still that program.
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+    return None
 
 
 def _read(proc: str, pid: int, name: str) -> bytes:

@@ -1,7 +1,7 @@
 """How toolkits differ in what they tell AT-SPI, as data. Each line was seen in a real program."""
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -11,6 +11,9 @@ from bascule.programs.desktop_host.ports import Pace
 _PATIENT: Final = 0.12
 # GTK and Qt report in the turn of their loop in which they act: 0 to 15 ms.
 _PROMPT: Final = 0.06
+
+
+TextUnit = Literal["bytes", "utf-16"]
 
 
 class Quirks(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,19 +29,26 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True):
     text_needs_end: bool = False
     # What has no name is called after its class: "GtkMenuButton".
     class_names: bool = False
+    # In what InsertText counts the length of a text; None: not known, and a wrong one would put other memory into it.
+    text_unit: TextUnit | None = None
     pace: Pace = Pace(0.0, _PATIENT)
 
 
 # Chromium, LibreOffice: nothing to correct.
 PLAIN: Final = Quirks()
 # at-spi2-atk.
-GTK3: Final = Quirks(pace=Pace(0.0, _PROMPT))
+GTK3: Final = Quirks(text_unit="bytes", pace=Pace(0.0, _PROMPT))
 # A button is shown pressed for 250 ms before it acts; in Qt for 100.
 GTK4: Final = Quirks(
-    window_relative=True, showing=False, text_needs_end=True, class_names=True, pace=Pace(0.25, _PROMPT)
+    window_relative=True,
+    showing=False,
+    text_needs_end=True,
+    class_names=True,
+    text_unit="bytes",
+    pace=Pace(0.25, _PROMPT),
 )
 # Its cache is always empty, in an old signature.
-QT: Final = Quirks(bulk=False, pace=Pace(0.1, _PROMPT))
+QT: Final = Quirks(bulk=False, text_unit="utf-16", pace=Pace(0.1, _PROMPT))
 GECKO: Final = Quirks(names_missing=True)
 SLOWEST: Final = Pace(0.25, _PATIENT)
 

@@ -22,6 +22,31 @@ def assigned(tops: Sequence[Element], windows: Sequence[Window], *, relative: bo
     return found
 
 
+def origin(window: Window, top: Rect, inside: Sequence[Rect]) -> tuple[int, int]:
+    """Where the numbers of a placeless window begin on the screen, by comparing the size that its top level says.
+
+    GTK 4 and Qt count from the corner of what they draw in, or from that of a frame that they draw themselves; GTK 3
+    from the corner of its buffer, with the shadow around the frame. `inside`: its children, which begin where the frame
+    does.
+    """
+    for place in (window.rect, window.outer):
+        if top[2:] == place[2:]:
+            return place[:2]
+    wider, higher = top.width - window.rect.width, top.height - window.rect.height
+    if wider >= 0 and higher >= 0:
+        parts = [each for each in inside if not each.empty]
+        x = min((each.x - top.x for each in parts), default=wider // 2)
+        y = min((each.y - top.y for each in parts), default=higher // 2)
+        if 0 <= x <= wider and 0 <= y <= higher:
+            return window.rect.x - x, window.rect.y - y
+        return window.rect.x - wider // 2, window.rect.y - higher // 2
+    if wider <= 0 and higher <= 0:
+        # Its own frame: the same at both sides and below, the rest is the title bar.
+        side = -wider // 2
+        return window.rect.x + side, window.rect.y - higher - side
+    return window.rect[:2]
+
+
 def _distance(rect: Rect, window: Window, *, relative: bool) -> int:
     target = Rect(0, 0, window.rect.width, window.rect.height) if relative else window.rect
     return sum(abs(a - b) for a, b in zip(rect, target, strict=True)) if rect != NOWHERE else sys.maxsize
@@ -37,9 +62,3 @@ def inside_corner(window: Window, inside: Rect) -> tuple[int, int]:
     across = window.rect.width - left - right - inside.width
     down = window.rect.height - top - bottom - inside.height
     return window.rect.x + left + max(0, across) // 2, window.rect.y + top + max(0, down) // 2
-
-
-def inside_point(window: Window, inside: Rect, x: int, y: int) -> tuple[int, int]:
-    """A point of the screen, counted from there."""
-    corner = inside_corner(window, inside)
-    return x - corner[0], y - corner[1]

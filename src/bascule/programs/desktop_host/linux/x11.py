@@ -12,6 +12,7 @@ from Xlib.ext import res
 from Xlib.protocol import event as xevent
 
 from bascule.programs.desktop_host.geometry import Rect
+from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.ports import NotReachable, Window
 
 # A window manager lists fewer; a program that opens thousands must not stop us.
@@ -22,6 +23,9 @@ _MAX_ANCESTORS: Final = 16
 # GTK's are some 30 pixels wide, four times that on a screen of high density. What says more is not believed.
 _MAX_SHADOW: Final = 256
 _SIDES: Final = 4
+
+
+_MODIFIERS: Final = X.ShiftMask | X.ControlMask | X.Mod1Mask | X.Mod4Mask | X.Mod5Mask
 
 
 class X11:
@@ -119,7 +123,7 @@ class X11:
         if rect.width <= 1 or rect.height <= 1:
             return None
         pid = self._pid(client)
-        program = _program(pid)
+        program = program_file(pid)
         names = self._names(client, program)
         return Window(
             handle=handle,
@@ -219,20 +223,16 @@ class X11:
             at = at.query_tree().parent
         return False
 
+    def held_modifiers(self) -> int:
+        """Shift, Ctrl, Alt, Super and AltGr that are down, on whichever keyboard; locks are not meant."""
+        return int(self.root.query_pointer().mask & _MODIFIERS)
+
     def is_on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> bool:
         """Whether a button that is pressed there now goes to one of these windows, or to a popup of their program."""
         child = self.root.translate_coords(self.root, x, y).child
         if not child:
             return False
         return child.id in {self._top(each) for each in handles} or self._pid(child) == pid
-
-
-def _program(pid: int) -> str | None:
-    """None when it is gone, or another user's."""
-    with contextlib.suppress(OSError):
-        # What was updated under a running program is still that program.
-        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
-    return None
 
 
 def _text(value: Any) -> str:

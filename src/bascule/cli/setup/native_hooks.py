@@ -1,0 +1,184 @@
+"""Hooks that report what a client's own tools do: which file, which events, and what stands there.
+
+Only kinds of handlers that a client knows: one that Codex does not know loses the whole file.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from bascule.cli.setup.changes import Change
+from bascule.cli.setup.clients import SERVER, JsonEdit, Plan, SetupRequest
+from bascule.cli.setup.json_text import BadJson, JsonText
+from bascule.cli.setup.record import Record
+from bascule.foundation import paths
+
+PROGRAM = "bridge-native"
+# What was made for these hooks is remembered apart from what `bascule setup` made.
+RECORD = "native-setup.json"
+# A destructive call waits for its checkpoint, in the largest project half a minute.
+TIMEOUT_SECONDS = 60
+# Claude Code: tools that change, fetch or read. Searching and listing are left alone: each hook costs time.
+_CLAUDE_TOOLS = "Bash|Write|Edit|MultiEdit|NotebookEdit|Read|WebFetch"
+_CLAUDE = {
+    "PreToolUse": _CLAUDE_TOOLS,
+    "PostToolUse": _CLAUDE_TOOLS,
+    "PostToolUseFailure": _CLAUDE_TOOLS,
+    "PermissionRequest": None,
+    "SessionStart": None,
+    "UserPromptSubmit": None,
+    "Notification": None,
+    "Stop": None,
+    "StopFailure": None,
+    "SessionEnd": None,
+}
+_CODEX = dict.fromkeys(("PreToolUse", "PostToolUse", "SessionStart", "UserPromptSubmit", "Stop"))
+_GEMINI = dict.fromkeys(
+    ("BeforeTool", "AfterTool", "SessionStart", "SessionEnd", "BeforeAgent", "AfterAgent", "Notification")
+)
+EVENTS: dict[str, Mapping[str, str | None]] = {"claude": _CLAUDE, "codex": _CODEX, "gemini": _GEMINI}
+
+
+def settings_file(request: SetupRequest, client: str) -> str:
+    match client:
+        case "claude":
+            return os.path.join(request.folder(".claude", "CLAUDE_CONFIG_DIR"), "settings.json")
+        case "codex":
+            return os.path.join(request.folder(".codex", "CODEX_HOME"), "hooks.json")
+        case _:
+            return os.path.join(request.folder(".gemini"), "settings.json")
+
+
+# Claude Code calls the hidden tool of its session's own MCP server at these events: no program has to be started. At
+# the beginning and the end of a session the server may not be there.
+_THROUGH_MCP = frozenset(
+    ["PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "UserPromptSubmit", "Notification"]
+)
+_MCP_INPUT = {
+    "client": "claude",
+    "event": "${hook_event_name}",
+    "session": "${session_id}",
+    "cwd": "${cwd}",
+    "tool": "${tool_name}",
+    "input": "${tool_input}",
+    "id": "${tool_use_id}",
+    "agent": "${agent_id}",
+    "prompt": "${prompt}",
+    "about": "${notification_type}",
+}
+
+
+def mcp_handler() -> dict[str, Any]:
+    return {
+        "type": "mcp_tool",
+        "server": SERVER,
+        "tool": "native_hook",
+        "input": _MCP_INPUT,
+        "timeout": TIMEOUT_SECONDS,
+    }
+
+
+def has_server(request: SetupRequest) -> bool:
+    """Whether `bascule setup claude` has connected Claude Code, for every project of the user."""
+    beside = request.environment.get("CLAUDE_CONFIG_DIR")
+    path = os.path.join(os.path.abspath(beside) if beside else request.home, ".claude.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            entry = JsonText(file.read()).get("mcpServers", SERVER)
+    except (OSError, ValueError, BadJson):
+        return False
+    command = entry.get("command") if isinstance(entry, dict) else None
+    return isinstance(command, str) and os.path.basename(command) == "bascule"
+
+
+def handler(client: str, program: str, arguments: list[str], event: str) -> dict[str, Any]:
+    match client:
+        case "claude":
+            fields: dict[str, Any] = {
+                "type": "command",
+                "command": program,
+                "args": arguments,
+                "timeout": TIMEOUT_SECONDS,
+            }
+            if "--closed" in arguments and event == "PreToolUse":
+                # A hook that cannot be started refuses the call, too. At other events that would lock the user out.
+                fields["onFailure"] = "block"
+            return fields
+        case "codex":
+            return {"type": "command", "command": shlex.join([program, *arguments]), "timeout": TIMEOUT_SECONDS}
+        case _:
+            words = shlex.join([program, *arguments])
+            return {"type": "command", "name": PROGRAM, "command": words, "timeout": TIMEOUT_SECONDS * 1000}
+
+
+def plan(request: SetupRequest, client: str, program: str, record: Record, *, closed: bool, undo: bool) -> Plan:
+    path = settings_file(request, client)
+    arguments = ["--client", client, *(["--closed"] if closed else [])]
+    if request.state_dir:
+        arguments += ["--state-dir", request.state_dir]
+    # With --closed a call is refused when nobody answers; a tool of MCP cannot say that.
+    through_mcp = _THROUGH_MCP if client == "claude" and not closed and has_server(request) else frozenset()
+
+    def apply(document: JsonText) -> None:
+        known = document.get("hooks")
+        for event in list(known) if undo and isinstance(known, dict) else EVENTS[client]:
+            made = mcp_handler() if event in through_mcp else handler(client, program, arguments, event)
+            _set_group(document, event, None if undo else _group(client, event, made))
+
+    edit = JsonEdit(apply, record.of(os.path.realpath(path)) if undo else None, comments=client == "gemini")
+    planned = Plan()
+    if undo and not os.path.exists(path):
+        return planned
+    change = Change(path=path, edit=edit, mode=0o644)
+    if change.is_needed:
+        planned.changes.append(change)
+    if not undo:
+        planned.notes.append("What hooks cannot see is in docs/native.md; `bascule native report` says what they saw.")
+    return planned
+
+
+def installed(client: str, environment: Mapping[str, str] | None = None) -> bool:
+    """Whether hooks of ours stand in the user's settings of a client."""
+    request = SetupRequest(
+        bascule="", bridge_wait="", home=paths.home(), environment=os.environ if environment is None else environment
+    )
+    try:
+        with open(settings_file(request, client), encoding="utf-8") as file:
+            known = JsonText(file.read(), comments=client == "gemini").get("hooks")
+    except (OSError, ValueError, BadJson):
+        return False
+    groups = [each for listed in known.values() if isinstance(listed, list) for each in listed] if known else []
+    return any(_is_ours(group) for group in groups)
+
+
+def _group(client: str, event: str, made: dict[str, Any]) -> dict[str, Any]:
+    matcher = EVENTS[client][event]
+    return {**({"matcher": matcher} if matcher else {}), "hooks": [made]}
+
+
+def _set_group(document: JsonText, event: str, wanted: dict[str, Any] | None) -> None:
+    """One group of ours per event, in its old place."""
+    groups = document.get("hooks", event)
+    places = [number for number, each in enumerate(groups) if _is_ours(each)] if isinstance(groups, list) else []
+    for number in reversed(places):
+        if wanted is None or number != places[0]:
+            document.remove("hooks", event, number)
+        elif groups[number] != wanted:
+            document.replace(wanted, "hooks", event, number)
+    if wanted is not None and not places:
+        document.append(wanted, "hooks", event)
+
+
+def _is_ours(group: Any) -> bool:
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    return isinstance(hooks, list) and bool(hooks) and all(_is_our_handler(each) for each in hooks)
+
+
+def _is_our_handler(handler: Any) -> bool:
+    if not isinstance(handler, dict):
+        return False
+    if handler.get("type") == "mcp_tool":
+        return handler.get("server") == SERVER and handler.get("tool") == "native_hook"
+    command = handler.get("command")
+    return isinstance(command, str) and PROGRAM in command

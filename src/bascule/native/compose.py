@@ -1,0 +1,11 @@
+"""Puts the native bridge together."""
+
+from bascule.foundation import paths
+from bascule.kernel.bridge import Bridge, KernelServices, Ports
+from bascule.kernel.ports import NATIVE_RUNS
+from bascule.native.machine.local import LocalMachine
+from bascule.native.service import Native
+
+
+def make_native(kernel: KernelServices, ports: Ports) -> Bridge:
+    return Native(kernel, ports.need(NATIVE_RUNS), LocalMachine(paths.home())).bridge()

@@ -1,0 +1,21 @@
+"""This machine, as the native bridge sees it."""
+
+from bascule.native.machine.processes import start_of
+from bascule.native.machine.projects import Projects
+from bascule.native.machine.transcripts import calls_in
+from bascule.native.ports import ProcessStart
+
+
+class LocalMachine:
+    def __init__(self, home: str) -> None:
+        self._projects = Projects(home)
+        self.home = self._projects.home
+
+    def project(self, directory: str) -> str:
+        return self._projects.find(directory)
+
+    def start_of(self, pid: int) -> ProcessStart | None:
+        return start_of(pid)
+
+    def calls_in(self, transcript: str) -> frozenset[str]:
+        return calls_in(transcript)

@@ -1,0 +1,25 @@
+"""What the native bridge needs of the machine."""
+
+from typing import NamedTuple, Protocol
+
+
+class ProcessStart(NamedTuple):
+    """A pid alone may be another process's by now."""
+
+    pid: int
+    # Clock ticks since boot; 0 where the system does not tell.
+    ticks: int
+
+
+class Machine(Protocol):
+    # The user's home, its real path.
+    home: str
+
+    def project(self, directory: str) -> str:
+        """The real path of the project that a directory belongs to. Blocks."""
+
+    def start_of(self, pid: int) -> ProcessStart | None:
+        """None when the process is gone, or is another user's."""
+
+    def calls_in(self, transcript: str) -> frozenset[str]:
+        """Ids of the calls that a client's own record of a session names; nothing where it cannot be read. Blocks."""

@@ -1,0 +1,165 @@
+"""What hooks send, what they are answered, and sessions as they are shown."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from bascule.kernel.rows import Params, Result
+
+Client = Literal["claude", "codex", "gemini"]
+Mode = Literal["observe", "warn", "enforce"]
+CLIENTS: tuple[Client, ...] = ("claude", "codex", "gemini")
+
+# A command with a here-document; more is a file's text on the wrong way.
+MAX_COMMAND_CHARS = 64 * 1024
+MAX_PATH_CHARS = 4_096
+MAX_PATHS = 1_000
+MAX_SESSION_CHARS = 200
+
+
+class HookParams(Params, frozen=True, kw_only=True):
+    """One call of a hook."""
+
+    client: Client
+    # What the client gave the hook, as it is.
+    event: dict[str, Any]
+    # The client's process and the terminal it is in, as the hook found them.
+    pid: Annotated[int, Meta(ge=1)] | None = None
+    pane: Annotated[str, Meta(max_length=64)] | None = None
+    # The hook refuses calls while the daemon cannot be asked.
+    closed: bool = False
+
+
+class QuestionParams(Params, frozen=True, kw_only=True):
+    """What a person is asked about. Nothing that differs when an agent tries the same again."""
+
+    client: Client
+    kind: Literal["shell", "write", "read", "fetch"]
+    cwd: Annotated[str, Meta(max_length=MAX_PATH_CHARS)]
+    command: Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)] | None = None
+    paths: Annotated[list[str], Meta(max_length=MAX_PATHS)] = []
+    url: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
+
+
+class HookAnswer(Result, frozen=True, kw_only=True):
+    # What the hook prints for its client; nothing when it is empty.
+    output: dict[str, Any] = {}
+    # observed: the client decides. decided: this answer does.
+    # gap: the end of a call whose beginning nobody reported.
+    # answered: a person was asked and said yes.
+    record: Literal["observed", "decided", "answered", "gap"]
+    # A person can be asked at our desk (native.question), because the client cannot; `output` is what holds without.
+    question: QuestionParams | None = None
+    # What the rules say, whatever is done about it.
+    verdict: str | None = None
+    rule: str | None = None
+    reason: str | None = None
+    # The run to undo; where there is none, `note` says why.
+    run_id: str | None = None
+    note: str | None = None
+
+
+# -- operations -----------------------------------------------------------------------------------
+
+
+class _Seen(Params, frozen=True, kw_only=True):
+    # Where it stands, the project it belongs to, and the user's home: all absolute.
+    cwd: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] = ""
+    root: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] = ""
+    home: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] = ""
+
+
+class NativeShell(_Seen, frozen=True, kw_only=True):
+    command: Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
+
+
+class NativePaths(_Seen, frozen=True, kw_only=True):
+    paths: Annotated[list[str], Meta(max_length=MAX_PATHS)]
+
+
+class NativeFetch(_Seen, frozen=True, kw_only=True):
+    url: str
+
+
+# -- modes ----------------------------------------------------------------------------------------
+
+
+class ModeParams(Params, frozen=True, kw_only=True):
+    client: Client
+    mode: Mode
+    # For this directory and what is beneath it; everywhere without one.
+    directory: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] = "/"
+
+
+class ModeView(Result, frozen=True, kw_only=True):
+    client: Client
+    directory: str
+    mode: Mode
+
+
+# -- what was seen --------------------------------------------------------------------------------
+
+
+class ReportParams(Params, frozen=True, kw_only=True):
+    client: Client | None = None
+
+
+class Counted(Result, frozen=True, kw_only=True):
+    """Calls of one kind since the daemon was started."""
+
+    client: str
+    verdict: str
+    rule: str
+    count: int
+    # The newest, cut.
+    example: str
+
+
+class Report(Result, frozen=True, kw_only=True):
+    since: str
+    calls: int
+    would_ask: int
+    would_deny: int
+    undoable: int
+    open: int
+    gaps: int
+    rules: list[Counted] = []
+    modes: list[ModeView] = []
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+class SessionRef(Params, frozen=True, kw_only=True):
+    client: Client
+    session: Annotated[str, Meta(min_length=1, max_length=MAX_SESSION_CHARS)]
+
+
+class SessionsParams(Params, frozen=True, kw_only=True):
+    client: Client | None = None
+
+
+class SessionView(Result, frozen=True, kw_only=True):
+    client: str
+    session: str
+    # works, idle, waits_for_permission, asks, failed, ended, dead.
+    state: str
+    # Only silence says so.
+    probably: bool = False
+    # The event that says so, and how long ago it was.
+    evidence: str
+    age_ms: int
+    directory: str | None = None
+    pid: int | None = None
+    # verified: that process is of this user and alive. claimed: nobody looked, or there is none.
+    process: str = "claimed"
+    pane: str | None = None
+    calls: int = 0
+    open: int = 0
+    mode: str = "observe"
+
+
+class SessionChange(Result, frozen=True, kw_only=True):
+    """One item of the stream."""
+
+    session: SessionView

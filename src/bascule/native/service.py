@@ -1,0 +1,324 @@
+"""Hooks answered: what the rules say, what is kept first, and what is known of sessions."""
+
+import asyncio
+import hashlib
+import hmac
+from typing import Literal
+
+import msgspec
+
+from bascule.foundation.clock import rfc3339
+from bascule.foundation.stream import Stream
+from bascule.foundation.tasks import Tasks
+from bascule.kernel.bridge import Bridge, Gauge, KernelServices
+from bascule.kernel.call import LOCAL, Call
+from bascule.kernel.consent import blocks
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.faults import log_fault
+from bascule.kernel.journal import Transaction
+from bascule.kernel.policy.decision import Decision, Verdict
+from bascule.kernel.policy.facts import facts_of
+from bascule.kernel.policy.shell.reading import read
+from bascule.kernel.policy.shell.traits import DESTRUCTIVE, OPAQUE, UNPLACED
+from bascule.kernel.ports import NativeRuns, NativeWork
+from bascule.kernel.resolution import Resolution
+from bascule.kernel.rows import Nothing
+from bascule.native import answers, rows
+from bascule.native.declared import NativeDeclared
+from bascule.native.hooks import Hook, read_hook
+from bascule.native.modes import Modes
+from bascule.native.ports import Machine
+from bascule.native.protocol import (
+    HookAnswer,
+    HookParams,
+    ModeParams,
+    ModeView,
+    NativeFetch,
+    NativePaths,
+    NativeShell,
+    QuestionParams,
+    Report,
+    ReportParams,
+    SessionRef,
+    SessionsParams,
+    SessionView,
+)
+from bascule.native.sessions import OpenCall, Session, Sessions
+from bascule.native.tally import Tally
+
+# What is under way when the daemon stops: the checkpoint after a call.
+CLOSE_SECONDS = 5.0
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    verdict: Verdict | None
+    root: str
+    may_write: bool
+    destructive: bool
+    # Absolute, as far as they are known.
+    writes: tuple[str, ...]
+
+
+class Native:
+    def __init__(self, kernel: KernelServices, runs: NativeRuns, machine: Machine) -> None:
+        self._clock = kernel.clock
+        self._journal = kernel.journal
+        self._gate = kernel.gate
+        self._key = kernel.key
+        self._runs = runs
+        self._machine = machine
+        self._tasks = Tasks(lambda name, error: log_fault(kernel.log, error, task=name))
+        self.modes = Modes(kernel.store)
+        self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of)
+        self.tally = Tally(rfc3339(kernel.clock.wall_ms()))
+
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=NativeDeclared(),
+            service=self,
+            methods=[
+                rows.NATIVE_BEFORE.bind(self.before),
+                rows.NATIVE_AFTER.bind(self.after),
+                rows.NATIVE_QUESTION.bind(self.answered, resolve=self.question),
+                rows.NATIVE_REPORT.bind(self.report),
+                rows.NATIVE_MODE.bind(self.choose_mode),
+                rows.NATIVE_MODES.bind(self.list_modes),
+                rows.SESSIONS_NOTE.bind(self.note),
+                rows.SESSIONS_LIST.bind(self.list_sessions),
+                rows.SESSIONS_SHOW.bind(self.show_session),
+                rows.SESSIONS_STREAM.bind(self.stream_sessions),
+            ],
+            gauges=[
+                Gauge("bascule_native_sessions", "Sessions of agents' clients.", lambda: len(self.sessions.all())),
+            ],
+            end=self.sessions.end,
+            close=self.close,
+        )
+
+    # -- before --
+
+    async def before(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
+        hook = read_hook(params.client, params.event)
+        session = self.sessions.note(params, hook)
+        judged = await self._judge(call, hook)
+        mode = self.modes.of(hook.client, judged.root)
+        collision = self.sessions.collision(session, judged.writes)
+        output, decided = answers.answer(hook.client, mode, judged.verdict, [collision] if collision else [])
+        stops = decided and judged.verdict is not None and judged.verdict.decision is Decision.DENY
+        run_id: str | None = None
+        note: str | None = None
+        if judged.may_write and not stops:
+            run_id, note = await self._keep(hook, session, judged)
+        key = self._key_of(hook)
+        lost = self.sessions.began(session, OpenCall(key, hook.tool or "", run_id, self._clock.wall_ms()))
+        if lost is not None:
+            await self._give_up(session, [lost])
+        if stops:
+            self.sessions.ended(session, key)
+        self.tally.call(hook.client, judged.verdict, hook.title, undoable=run_id is not None)
+        verdict = judged.verdict
+        record: Literal["observed", "decided"] = "decided" if decided else "observed"
+        effect.details |= {
+            "client": hook.client,
+            "session": hook.session,
+            "tool": hook.tool,
+            "record": record,
+            "mode": mode,
+            "call": self._digest(f"{hook.tool}\0{hook.title}"),
+            **({"verdict": verdict.decision.value, "rule": verdict.rule} if verdict is not None else {}),
+            **({"run": run_id} if run_id is not None else {}),
+            **({"agent": hook.agent} if hook.agent is not None else {}),
+        }
+        return HookAnswer(
+            output=output,
+            record=record,
+            verdict=verdict.decision.value if verdict is not None else None,
+            rule=verdict.rule if verdict is not None else None,
+            reason=verdict.reason if verdict is not None else None,
+            run_id=run_id,
+            note=note,
+            question=_question_of(hook, judged) if decided and answers.needs_desk(hook.client, verdict) else None,
+        )
+
+    async def _judge(self, call: Call, hook: Hook) -> _Judged:
+        home = self._machine.home
+        cwd = hook.cwd or home
+        root = await asyncio.to_thread(self._machine.project, cwd)
+        where = {"cwd": cwd, "root": root, "home": home}
+        params: NativeShell | NativePaths | NativeFetch
+        match hook.kind:
+            case "shell":
+                params = NativeShell(command=hook.command or "", **where)
+            case "write" | "read":
+                params = NativePaths(paths=list(hook.paths), **where)
+            case "fetch":
+                params = NativeFetch(url=hook.url or "", **where)
+            case "other":
+                return _Judged(None, root, may_write=False, destructive=False, writes=())
+        method = f"native.{hook.kind}"
+        verdict = self._gate.verdict(call.principal, method, params)
+        facts = facts_of(method, params)
+        may_write = hook.kind == "write" or (hook.kind == "shell" and not read(hook.command or "").only_looks)
+        destructive = not {DESTRUCTIVE, UNPLACED, OPAQUE}.isdisjoint(facts.traits)
+        writes = tuple(path if path.startswith(("/", "~")) else f"{root}/{path}" for path in facts.paths)
+        return _Judged(verdict, root, may_write=may_write, destructive=destructive, writes=writes)
+
+    async def _keep(self, hook: Hook, session: Session, judged: _Judged) -> tuple[str | None, str | None]:
+        return await self._runs.begin(
+            NativeWork(
+                client=hook.client,
+                session=hook.session,
+                prompt=session.prompt,
+                tool=hook.tool or "",
+                title=hook.title,
+                root=judged.root,
+                destructive=judged.destructive,
+            )
+        )
+
+    # -- questions --
+
+    async def question(self, call: Call, params: QuestionParams) -> Resolution:
+        """What the person sees; the answer is good for the same call once."""
+        hook = Hook(
+            client=params.client,
+            name="question",
+            moment="question",
+            session="",
+            cwd=params.cwd,
+            kind=params.kind,
+            command=params.command,
+            paths=tuple(params.paths),
+            url=params.url,
+        )
+        judged = await self._judge(call, hook)
+        where = blocks.facts(f"{params.client}, in {params.cwd}, with its own tool and outside of the sandbox")
+        others = blocks.text("\n".join([*params.paths, params.url or ""]).strip())
+        return Resolution(
+            summary=f"{params.client}: {hook.title}",
+            preview=(where, blocks.command(params.command) if params.command is not None else others),
+            bound={"policy": self._gate.policy.digest},
+            verdict=judged.verdict,
+        )
+
+    def answered(self, call: Call, params: QuestionParams, effect: RecordedEffect) -> HookAnswer:
+        """A person has said yes, or no rule asks any more."""
+        effect.details |= {"client": params.client, "record": "answered"}
+        return HookAnswer(record="answered")
+
+    # -- after --
+
+    async def after(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
+        hook = read_hook(params.client, params.event)
+        session = self.sessions.note(params, hook)
+        ended = self.sessions.ended(session, self._key_of(hook))
+        effect.details |= {
+            "client": hook.client,
+            "session": hook.session,
+            "tool": hook.tool,
+            "record": "observed" if ended is not None else "gap",
+            "failed": hook.moment == "failed",
+        }
+        if ended is None:
+            # Its beginning was never reported: a hook that failed, or a call that somebody made up.
+            self.tally.gaps(hook.client, 1)
+            return HookAnswer(record="gap")
+        if ended.run_id is not None:
+            effect.details["run"] = ended.run_id
+            # Off the client's way: the next call that may write waits for it.
+            self._tasks.start(self._end(session, ended.run_id, ok=hook.moment != "failed"), f"end {ended.run_id}")
+        return HookAnswer(record="observed", run_id=ended.run_id)
+
+    async def _end(self, session: Session, run_id: str, *, ok: bool) -> None:
+        paths = await self._runs.end(run_id, ok=ok)
+        root = session.directory or "/"
+        self.sessions.changed(session, tuple(f"{root}/{path}" for path in paths))
+
+    # -- sessions --
+
+    def note(self, call: Call, params: HookParams) -> HookAnswer:
+        hook = read_hook(params.client, params.event)
+        session = self.sessions.note(params, hook)
+        if hook.moment == "prompt" and hook.prompt is not None:
+            session.prompt = self._digest(hook.prompt)
+        if hook.moment == "start" and hook.cwd is not None:
+            self._tasks.start(self._warm(hook.cwd), f"first checkpoint for {hook.session}")
+        if hook.moment in ("stop", "stop_failed", "end") and hook.agent is None:
+            calls = self.sessions.give_up(session)
+            self._tasks.start(self._stopped(session, calls, hook.transcript), f"stop of {hook.session}")
+        if hook.moment != "start":
+            return HookAnswer(record="observed")
+        mode = self.modes.of(hook.client, hook.cwd)
+        return HookAnswer(record="observed", output=answers.greeting(hook.client, mode, closed=params.closed))
+
+    async def _warm(self, directory: str) -> None:
+        await self._runs.warm(await asyncio.to_thread(self._machine.project, directory))
+
+    async def _stopped(self, session: Session, calls: list[OpenCall], transcript: str | None) -> None:
+        await self._give_up(session, calls)
+        if session.client != "claude" or transcript is None:
+            return
+        named = await asyncio.to_thread(self._machine.calls_in, transcript)
+        missed = named - session.announced
+        # Each is said once.
+        session.announced |= missed
+        if missed:
+            self.tally.gaps(session.client, len(missed))
+            self._record(session, "gap", {"calls": len(missed)})
+
+    async def _give_up(self, session: Session, calls: list[OpenCall]) -> None:
+        """Begun, and nobody said how they ended: a client that was killed, a call that failed without a word."""
+        for each in calls:
+            self.tally.open(session.client)
+            self._record(session, "open", {"tool": each.tool, **({"run": each.run_id} if each.run_id else {})})
+            if each.run_id is not None:
+                await self._end(session, each.run_id, ok=False)
+
+    def _record(self, session: Session, record: str, details: dict[str, object]) -> None:
+        tx = Transaction()
+        tx.subject = session.name
+        tx.details = {"client": session.client, "record": record, **details}
+        self._journal.commit(tx, LOCAL, "native.after", record)
+
+    def list_sessions(self, call: Call, params: SessionsParams) -> list[SessionView]:
+        return [self.sessions.view(each) for each in self.sessions.all(params.client)]
+
+    def show_session(self, call: Call, params: SessionRef) -> SessionView:
+        return self.sessions.view(self.sessions.find(params.client, params.session))
+
+    def stream_sessions(self, call: Call, params: SessionsParams) -> Stream:
+        return self.sessions.follow(params.client)
+
+    # -- modes and the report --
+
+    def choose_mode(self, call: Call, params: ModeParams, tx: Transaction) -> ModeView:
+        tx.subject = f"{params.client}:{params.directory}"
+        tx.details = {"mode": params.mode}
+        return self.modes.choose(tx, params.client, params.directory, params.mode, self._clock.wall_ms())
+
+    def list_modes(self, call: Call, params: Nothing) -> list[ModeView]:
+        return self.modes.views()
+
+    def report(self, call: Call, params: ReportParams) -> Report:
+        return self.tally.report(params.client, self.modes.views())
+
+    async def close(self) -> None:
+        await self._tasks.close(CLOSE_SECONDS)
+
+    # -- small things --
+
+    def _key_of(self, hook: Hook) -> str:
+        """The client's id of the call; where it has none, what it is about."""
+        return hook.call_id or self._digest(f"{hook.tool}\0{hook.command}\0{hook.paths}\0{hook.url}")
+
+    def _digest(self, text: str) -> str:
+        return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+
+
+def _question_of(hook: Hook, judged: _Judged) -> QuestionParams | None:
+    if hook.kind == "other":
+        return None
+    cwd = hook.cwd or judged.root
+    return QuestionParams(
+        client=hook.client, kind=hook.kind, cwd=cwd, command=hook.command, paths=list(hook.paths), url=hook.url
+    )

@@ -1,0 +1,201 @@
+"""Sessions of agents' clients in this life of the daemon: what they do, and which of their calls are open."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import timedelta
+
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import NotFound, Overloaded
+from bascule.foundation.stream import Stream
+from bascule.native.hooks import Hook
+from bascule.native.ports import ProcessStart
+from bascule.native.protocol import HookParams, Mode, SessionChange, SessionView
+from bascule.native.states import State, following, is_probably_idle
+
+# Sessions that are remembered; those that ended first make room.
+MAX_SESSIONS = 500
+# Calls of one session that have begun and not ended: agents have a few at once. The oldest is given up.
+MAX_OPEN = 64
+# Followers of the stream, and items that one may be behind.
+MAX_FOLLOWERS = 64
+MAX_BEHIND = 256
+# A write to what another session changed so lately is worth a line.
+COLLISION = timedelta(minutes=10)
+MAX_REMEMBERED_PATHS = 2_000
+
+
+class OpenCall:
+    __slots__ = ("began_ms", "key", "run_id", "tool")
+
+    def __init__(self, key: str, tool: str, run_id: str | None, began_ms: int) -> None:
+        self.key = key
+        self.tool = tool
+        self.run_id = run_id
+        self.began_ms = began_ms
+
+
+class Session:
+    def __init__(self, client: str, name: str) -> None:
+        self.client = client
+        self.name = name
+        self.state: State | None = None
+        self.evidence = ""
+        self.noted_at = 0.0
+        self.directory: str | None = None
+        self.process: ProcessStart | None = None
+        self.pid: int | None = None
+        self.pane: str | None = None
+        # A keyed digest of what it was asked last.
+        self.prompt: str | None = None
+        self.calls = 0
+        self.open: OrderedDict[str, OpenCall] = OrderedDict()
+        # Every call that was announced, for the comparison with the transcript.
+        self.announced: set[str] = set()
+
+
+class Sessions:
+    def __init__(
+        self,
+        clock: Clock,
+        start_of: Callable[[int], ProcessStart | None],
+        mode_of: Callable[[str, str | None], Mode],
+    ) -> None:
+        self._clock = clock
+        self._start_of = start_of
+        self._mode_of = mode_of
+        self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._streams: dict[Stream, str | None] = {}
+        # Path -> who changed it last, and when.
+        self._changed: OrderedDict[str, tuple[Session, float]] = OrderedDict()
+
+    def note(self, params: HookParams, hook: Hook) -> Session:
+        """Whatever an event says about its session."""
+        key = (hook.client, hook.session)
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = Session(hook.client, hook.session)
+            self._make_room()
+        self._sessions.move_to_end(key)
+        session.directory = hook.cwd or session.directory
+        session.pane = params.pane or session.pane
+        if params.pid is not None and params.pid != session.pid:
+            session.pid, session.process = params.pid, self._start_of(params.pid)
+        # What a subagent ends is not over for the session.
+        if hook.agent is None or hook.moment in ("before", "after", "failed", "question", "asks"):
+            session.state = following(session.state, hook.moment, hook.about)
+            session.evidence = f"{hook.name} {hook.about}" if hook.about else hook.name
+            session.noted_at = self._clock.monotonic()
+        self._publish(session)
+        return session
+
+    # -- looking --
+
+    def find(self, client: str, name: str) -> Session:
+        session = self._sessions.get((client, name))
+        if session is None:
+            raise NotFound(f"no session {name} of {client}", hint="sessions.list shows those that are remembered")
+        return session
+
+    def all(self, client: str | None = None) -> list[Session]:
+        return [each for each in reversed(self._sessions.values()) if client in (None, each.client)]
+
+    def view(self, session: Session) -> SessionView:
+        age = timedelta(seconds=self._clock.monotonic() - session.noted_at)
+        state = session.state or State.IDLE
+        evidence, verified = session.evidence, False
+        if session.process is not None and session.pid is not None and state is not State.ENDED:
+            verified = self._start_of(session.pid) == session.process
+            if not verified:
+                state, evidence = State.DEAD, f"process {session.pid} is gone"
+        quiet = is_probably_idle(state, age, open_calls=len(session.open))
+        return SessionView(
+            client=session.client,
+            session=session.name,
+            state=State.IDLE if quiet else state,
+            probably=quiet,
+            evidence=f"nothing since {evidence}" if quiet else evidence,
+            age_ms=round(age.total_seconds() * 1000),
+            directory=session.directory,
+            pid=session.pid,
+            process="verified" if verified else "claimed",
+            pane=session.pane,
+            calls=session.calls,
+            open=len(session.open),
+            mode=self._mode_of(session.client, session.directory),
+        )
+
+    def follow(self, client: str | None) -> Stream:
+        if len(self._streams) >= MAX_FOLLOWERS:
+            raise Overloaded(f"{MAX_FOLLOWERS} readers follow sessions already", hint="close some", retry_after=1.0)
+        stream = Stream(limit=MAX_BEHIND, on_close=lambda: self._unfollow(stream))
+        self._streams[stream] = client
+        for session in reversed(self.all(client)):
+            stream.push(SessionChange(session=self.view(session)))
+        return stream
+
+    def _unfollow(self, stream: Stream) -> None:
+        self._streams.pop(stream, None)
+
+    # -- calls --
+
+    def began(self, session: Session, call: OpenCall) -> OpenCall | None:
+        """The oldest open call, when there are too many."""
+        session.calls += 1
+        if call.key in session.open:
+            # A client without ids does the same twice at once.
+            call.key = f"{call.key}#{session.calls}"
+        session.open[call.key] = call
+        session.announced.add(call.key)
+        return session.open.popitem(last=False)[1] if len(session.open) > MAX_OPEN else None
+
+    def ended(self, session: Session, key: str) -> OpenCall | None:
+        if key not in session.open:
+            key = next((each for each in session.open if each.startswith(f"{key}#")), key)
+        return session.open.pop(key, None)
+
+    def give_up(self, session: Session) -> list[OpenCall]:
+        """Its open calls, which nobody will end any more."""
+        calls = list(session.open.values())
+        session.open.clear()
+        return calls
+
+    # -- collisions --
+
+    def changed(self, session: Session, paths: tuple[str, ...]) -> None:
+        now = self._clock.monotonic()
+        for path in paths:
+            self._changed[path] = (session, now)
+            self._changed.move_to_end(path)
+        while len(self._changed) > MAX_REMEMBERED_PATHS:
+            self._changed.popitem(last=False)
+
+    def collision(self, session: Session, paths: tuple[str, ...]) -> str | None:
+        """One line about another live session that changed one of these lately."""
+        now = self._clock.monotonic()
+        for path in paths:
+            other, when = self._changed.get(path, (session, 0.0))
+            recent = now - when <= COLLISION.total_seconds()
+            if other is not session and recent and other.state not in (State.ENDED, State.DEAD):
+                minutes = round((now - when) / 60)
+                return f"{path} was changed {minutes} min ago by another session ({other.client} {other.name[:8]})"
+        return None
+
+    def end(self) -> None:
+        for stream in list(self._streams):
+            stream.end()
+        self._streams.clear()
+
+    # -- inside --
+
+    def _publish(self, session: Session) -> None:
+        if not self._streams:
+            return
+        change = SessionChange(session=self.view(session))
+        for stream, client in list(self._streams.items()):
+            if client in (None, session.client):
+                stream.push(change)
+
+    def _make_room(self) -> None:
+        while len(self._sessions) > MAX_SESSIONS:
+            over = next((key for key, each in self._sessions.items() if each.state is State.ENDED), None)
+            self._sessions.pop(over if over is not None else next(iter(self._sessions)))

@@ -1,0 +1,186 @@
+"""What a repository's own record says at one moment: HEAD, refs and the index, small beside the objects.
+
+A checkpoint leaves `.git` out. Objects that a command leaves unreferenced stay until git collects them, weeks later;
+so with these files a `git reset --hard`, a deleted branch or a lost index comes back. Only the repository at the top of
+the workspace is looked at, and not its objects, configuration, hooks or reflogs.
+
+A state is one file, named by its digest, beside the checkpoints.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+import msgspec
+
+from bascule.workspace.ports import CheckpointFault
+
+# The index of a repository with 200,000 files; a larger one is left out, and named.
+MAX_FILE_BYTES = 32 * 1024 * 1024
+# Loose refs; a repository with more has packed them.
+MAX_REFS = 10_000
+# A state that was taken but is in nobody's records yet survives a collection this long.
+GRACE = timedelta(hours=1)
+_SINGLE = ("HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "index")
+_SHARED = ("packed-refs",)
+_SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_POINTS = re.compile(rb"gitdir: (.+)\n?\Z")
+
+
+class _State(msgspec.Struct, frozen=True):
+    # By the path below the repository's directory.
+    files: dict[str, bytes]
+
+
+class GitStates:
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def take(self, space_id: str, root: str) -> str | None:
+        """The id of the state as it is now; None where there is no repository."""
+        places = _places(root)
+        if places is None:
+            return None
+        encoded = msgspec.msgpack.encode(_State(_read_all(*places)))
+        name = hashlib.sha256(encoded).hexdigest()
+        folder = self._folder(space_id)
+        file = os.path.join(folder, name)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if not os.path.exists(file):
+                _replace(file, encoded, 0o600)
+        except OSError as error:
+            raise CheckpointFault(f"the state of git could not be kept: {error.strerror}") from error
+        return name
+
+    def undo(self, space_id: str, root: str, before: str, after: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
+        """Put back what differs and is still as in `after`: what was put back, and what changed since and stays."""
+        places = _places(root)
+        if places is None:
+            return [], [".git"]
+        was, then, now = self._load(space_id, before), self._load(space_id, after), _read_all(*places)
+        differing = sorted(name for name in was.keys() | then.keys() if was.get(name) != then.get(name))
+        # HEAD goes last: until then everything it may name is there.
+        differing.sort(key=lambda name: name == "HEAD")
+        back = [name for name in differing if now.get(name) == then.get(name)]
+        left = [name for name in differing if now.get(name) != then.get(name) and now.get(name) != was.get(name)]
+        if not dry_run and not left:
+            for name in back:
+                _put_back(places, name, was.get(name))
+        return back, left
+
+    def collect(self, keep: Mapping[str, Iterable[str]]) -> None:
+        """Drop what no kept run needs, of the spaces that are named."""
+        for space_id, names in keep.items():
+            kept = set(names)
+            with contextlib.suppress(FileNotFoundError):
+                for file in os.scandir(self._folder(space_id)):
+                    if file.name not in kept and time.time() - file.stat().st_mtime > GRACE.total_seconds():
+                        os.unlink(file.path)
+
+    def _folder(self, space_id: str) -> str:
+        if _SPACE.fullmatch(space_id) is None:
+            raise CheckpointFault(f"{space_id!r} is not the id of a space")
+        return os.path.join(self._directory, space_id)
+
+    def _load(self, space_id: str, name: str) -> dict[str, bytes]:
+        try:
+            with open(os.path.join(self._folder(space_id), name), "rb") as file:
+                data = file.read()
+            if hashlib.sha256(data).hexdigest() != name:
+                raise CheckpointFault("what is kept of git was changed")
+            return msgspec.msgpack.decode(data, type=_State).files
+        except (OSError, msgspec.DecodeError) as error:
+            raise CheckpointFault("what git's record was before is no longer kept") from error
+
+
+def _places(root: str) -> tuple[str, str] | None:
+    """The repository's own directory and the one that it shares with other worktrees."""
+    git = os.path.join(root, ".git")
+    try:
+        found = os.lstat(git)
+        if stat.S_ISDIR(found.st_mode):
+            return git, git
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+            return None
+        with open(git, "rb") as file:
+            points = _POINTS.match(file.read())
+        if points is None:
+            return None
+        own = os.path.normpath(os.path.join(root, os.fsdecode(points.group(1))))
+        with open(os.path.join(own, "commondir"), "rb") as file:
+            return own, os.path.normpath(os.path.join(own, os.fsdecode(file.read().strip())))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointFault(f"git's record cannot be read: {error.strerror}") from error
+
+
+def _read_all(own: str, shared: str) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for place, names in ((own, _SINGLE), (shared, _SHARED)):
+        for name in names:
+            if (content := _read(os.path.join(place, name))) is not None:
+                files[name] = content
+    for folder, _, found in os.walk(os.path.join(shared, "refs")):
+        for name in found:
+            path = os.path.join(folder, name)
+            content = None if name.endswith(".lock") else _read(path)
+            if content is not None:
+                files[os.path.relpath(path, shared)] = content
+            if len(files) > MAX_REFS:
+                raise CheckpointFault(f"git has more than {MAX_REFS} loose refs; `git pack-refs --all` helps")
+    return files
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.fstat(descriptor).st_size > MAX_FILE_BYTES:
+            return None
+        return file.read()
+
+
+def _put_back(places: tuple[str, str], name: str, content: bytes | None) -> None:
+    path = os.path.join(places[0] if name in _SINGLE else places[1], name)
+    lock = f"{path}.lock"
+    try:
+        # As git itself does: whoever has the lock changes the file, nobody else.
+        if content is not None:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        raise CheckpointFault(f"git is at work: {lock} is there") from None
+    except OSError as error:
+        raise CheckpointFault(f"{path} cannot be put back: {error.strerror}") from error
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content or b"")
+        if content is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        else:
+            os.replace(lock, path)
+    except OSError as error:
+        raise CheckpointFault(f"{path} cannot be put back: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(lock)
+
+
+def _replace(path: str, content: bytes, mode: int) -> None:
+    beside = f"{path}.{os.getpid()}.new"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    os.replace(beside, path)

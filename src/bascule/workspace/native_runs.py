@@ -1,0 +1,190 @@
+"""Calls of an agent's own tools as runs: a checkpoint before, one after, a place in `runs.list`, an undo.
+
+Nothing of ours executes them. The client says that a call begins and that it is over, or never says the second: a run
+that nobody ends is ended with its session. Such runs take no turns; each is one beside the others, as a command in the
+background is.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import BasculeError
+from bascule.foundation.ids import new_id
+from bascule.foundation.tasks import Tasks
+from bascule.kernel.call import LOCAL, Call
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.ports import Began, NativeWork
+from bascule.workspace.checkpointing import Checkpointing
+from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.live import Run
+from bascule.workspace.ports import CheckpointFault, FileFault, GitStates
+from bascule.workspace.protocol import SpaceOpenParams
+from bascule.workspace.records import COMPLETED, ERROR, RUNNING, GitSegment, NativeCall, RunRecord
+from bascule.workspace.runs import Runs
+from bascule.workspace.spaces import Space, Spaces
+from bascule.workspace.threads import Threads
+
+# What a call that is not known to destroy anything is held for its checkpoint: a person notices more at every call.
+PATIENCE = timedelta(milliseconds=150)
+
+
+class NativeRuns:
+    def __init__(
+        self,
+        *,
+        runs: Runs,
+        spaces: Spaces,
+        checkpointing: Checkpointing,
+        git: GitStates,
+        journal: Journal,
+        clock: Clock,
+        limits: WorkspaceLimits,
+        threads: Threads,
+        tasks: Tasks,
+        patience: timedelta = PATIENCE,
+    ) -> None:
+        self._runs = runs
+        self._spaces = spaces
+        self._checkpointing = checkpointing
+        self._git = git
+        self._journal = journal
+        self._clock = clock
+        self._limits = limits
+        self._threads = threads
+        self._tasks = tasks
+        self._patience = patience
+        # Ends under way, by space: the checkpoint before a call is taken after the one that ends another.
+        self._endings: dict[str, set[asyncio.Task[tuple[str, ...]]]] = {}
+        runs.end_native = self._end_early
+
+    async def begin(self, work: NativeWork) -> Began:
+        """With a checkpoint, or with the reason why there is none. A call that destroys waits for it."""
+        opening = self._tasks.start(self._open(work), f"checkpoint of {work.root}")
+        limit = None if work.destructive else self._patience.total_seconds()
+        await asyncio.wait({opening}, timeout=limit)
+        if not opening.done():
+            # Taken while the call works, it would hold a part of what the call did.
+            opening.add_done_callback(self._discard)
+            return Began(None, f"no undo: a checkpoint of {work.root} takes more than {self._patience_ms} ms")
+        try:
+            run = opening.result()
+        except BasculeError as error:
+            return Began(None, f"no undo: {error.message}")
+        if run.note is not None:
+            return Began(None, f"no undo: {run.note}")
+        await self._record(run)
+        return Began(run.run_id, None)
+
+    def _discard(self, opening: "asyncio.Task[Run]") -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            run = opening.result()
+            self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
+
+    async def end(self, run_id: str, *, ok: bool) -> tuple[str, ...]:
+        """Paths that it changed. Nothing happens where the run is over already."""
+        run = self._runs.live.get(run_id)
+        if run is None or run.record.native is None or run.ending:
+            return ()
+        run.ending = True
+        task = self._tasks.start(self._end(run, ok=ok), f"checkpoint after {run_id}")
+        endings = self._endings.setdefault(run.record.space_id, set())
+        endings.add(task)
+        task.add_done_callback(endings.discard)
+        return await asyncio.shield(task)
+
+    async def _end(self, run: Run, *, ok: bool) -> tuple[str, ...]:
+        space = self._spaces.of(run.record.space_id)
+        await self._checkpointing.close(run, space)
+        await self._close_git(run, space)
+        touched: tuple[str, ...] = ()
+        if run.segments and run.segments[-1].after is not None:
+            checkpoints = await self._spaces.checkpoints_of(space)
+            segment = run.segments[-1]
+            changes = await self._threads.do(checkpoints.changes, segment.before, segment.after or segment.before)
+            touched = tuple(change.path for change in changes)
+        run.count_work(asyncio.get_running_loop().time())
+        await self._runs.finish(run, COMPLETED if ok else ERROR)
+        return touched
+
+    async def warm(self, root: str) -> None:
+        """The first checkpoint of a project takes long: it is taken before the first call needs one."""
+        try:
+            checkpoints = await self._spaces.checkpoints_of(await self._space(root))
+            await self._threads.do(checkpoints.take)
+        except (BasculeError, CheckpointFault, FileFault):
+            # The first call says it.
+            return
+
+    # -- inside --
+
+    @property
+    def _patience_ms(self) -> int:
+        return round(self._patience.total_seconds() * 1000)
+
+    async def _space(self, root: str) -> Space:
+        known = next((each for each in self._spaces.table.rows.values() if each.path == root), None)
+        if known is not None:
+            return self._spaces.find(known.space_id)
+        params = SpaceOpenParams(path=root)
+        record = await self._spaces.open(Call(LOCAL, "spaces.open", params, door="daemon"), params, lambda _real: None)
+        return self._spaces.find(record.space_id)
+
+    def _run(self, space: Space, work: NativeWork) -> Run:
+        record = RunRecord(
+            run_id=new_id("run"),
+            space_id=space.space_id,
+            number=self._runs.book.number + 1,
+            # What hooks report is `local` and a claim.
+            started_by=LOCAL,
+            started_at=self._clock.wall_ms(),
+            status=RUNNING,
+            operations=1,
+            background=True,
+            native=NativeCall(
+                client=work.client, session=work.session, prompt=work.prompt, tool=work.tool, title=work.title
+            ),
+        )
+        run = Run(record, [], [], max_event_bytes=self._limits.max_event_bytes)
+        run.working_since = asyncio.get_running_loop().time()
+        return run
+
+    async def _open(self, work: NativeWork) -> Run:
+        space = await self._space(work.root)
+        run = self._run(space, work)
+        if endings := self._endings.get(space.space_id):
+            await asyncio.wait(set(endings))
+        try:
+            await self._checkpointing.open(run, space)
+            run.git_before = await self._threads.do(self._git.take, space.space_id, space.record.path)
+        except (CheckpointFault, FileFault) as error:
+            self._checkpointing.forget(run, space)
+            run.note = run.note or str(error)
+        return run
+
+    async def _close_git(self, run: Run, space: Space) -> None:
+        if run.git_before is None:
+            return
+        try:
+            after = await self._threads.do(self._git.take, space.space_id, space.record.path)
+        except CheckpointFault as error:
+            run.note = run.note or f"what it did to git's record is not known: {error}"
+            return
+        if after is not None and after != run.git_before:
+            run.record = msgspec.structs.replace(run.record, git=GitSegment(before=run.git_before, after=after))
+
+    async def _record(self, run: Run) -> None:
+        """It and its checkpoint are on disk before the client goes on."""
+        tx = Transaction()
+        run.record = msgspec.structs.replace(run.record, number=self._runs.book.number + 1)
+        self._runs.book.put(tx, run.record)
+        recorded = self._journal.commit_quietly(tx)
+        self._runs.live[run.run_id] = run
+        await recorded
+        self._runs.announce("started", run)
+
+    def _end_early(self, run: Run) -> None:
+        """Cancelled, or everything was stopped: the client's call goes on, and what it changed until now is kept."""
+        self._tasks.start(self.end(run.run_id, ok=False), f"end {run.run_id}")

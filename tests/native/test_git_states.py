@@ -1,0 +1,127 @@
+"""HEAD, refs and index: put back, and never over somebody's later work."""
+
+import subprocess
+
+import pytest
+
+from bascule.workspace.machine.checkpoints.git_states import GitStates
+from bascule.workspace.ports import CheckpointFault
+
+
+def git(directory, *words):
+    identity = ["-c", "user.email=a@example.org", "-c", "user.name=a", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *identity, *words], cwd=directory, check=True, capture_output=True, text=True, timeout=60
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    root = tmp_path / "project"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    for number in range(3):
+        (root / "file").write_text(f"{number}\n")
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "-m", str(number))
+    git(root, "branch", "feature")
+    return root
+
+
+@pytest.fixture
+def states(tmp_path):
+    return GitStates(str(tmp_path / "states"))
+
+
+def everything(root):
+    return (
+        git(root, "for-each-ref"),
+        git(root, "rev-parse", "HEAD"),
+        git(root, "symbolic-ref", "HEAD"),
+        git(root, "ls-files", "-s"),
+    )
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [("reset", "-q", "--hard", "HEAD~2")],
+        [("branch", "-D", "feature")],
+        [("checkout", "-q", "feature"), ("branch", "-D", "main")],
+        [("update-ref", "refs/heads/main", "HEAD~1")],
+        [("rm", "-q", "--cached", "file")],
+        [("pack-refs", "--all"), ("branch", "-D", "feature")],
+        [("tag", "v1"), ("commit", "-q", "--allow-empty", "-m", "more")],
+    ],
+)
+def test_what_git_lost_comes_back(repository, states, commands):
+    was = everything(repository)
+    before = states.take("spc_1", str(repository))
+    for words in commands:
+        git(repository, *words)
+    assert everything(repository) != was
+    after = states.take("spc_1", str(repository))
+    planned, left = states.undo("spc_1", str(repository), before, after, dry_run=True)
+    assert planned
+    assert not left
+    assert everything(repository) != was, "a dry run changes nothing"
+    states.undo("spc_1", str(repository), before, after, dry_run=False)
+    assert everything(repository) == was
+
+
+def test_a_later_commit_stops_the_undo(repository, states):
+    before = states.take("spc_1", str(repository))
+    git(repository, "reset", "-q", "--hard", "HEAD~1")
+    after = states.take("spc_1", str(repository))
+    git(repository, "commit", "-q", "--allow-empty", "-m", "later work")
+    now = everything(repository)
+    _, left = states.undo("spc_1", str(repository), before, after, dry_run=False)
+    assert "refs/heads/main" in left
+    assert everything(repository) == now
+
+
+def test_git_at_work_is_not_disturbed(repository, states):
+    before = states.take("spc_1", str(repository))
+    git(repository, "branch", "-D", "feature")
+    after = states.take("spc_1", str(repository))
+    (repository / ".git" / "refs" / "heads" / "feature.lock").touch()
+    with pytest.raises(CheckpointFault, match="git is at work"):
+        states.undo("spc_1", str(repository), before, after, dry_run=False)
+
+
+def test_a_worktree_has_its_own_head_and_the_shared_refs(repository, states, tmp_path):
+    other = tmp_path / "other"
+    git(repository, "worktree", "add", "-q", str(other), "feature")
+    was = everything(other)
+    before = states.take("spc_1", str(other))
+    git(other, "reset", "-q", "--hard", "HEAD~1")
+    states.undo("spc_1", str(other), before, states.take("spc_1", str(other)), dry_run=False)
+    assert everything(other) == was
+
+
+def test_without_a_repository_there_is_no_state(states, tmp_path):
+    assert states.take("spc_1", str(tmp_path)) is None
+
+
+def test_a_changed_state_is_not_put_back(repository, states, tmp_path):
+    before = states.take("spc_1", str(repository))
+    git(repository, "branch", "-D", "feature")
+    after = states.take("spc_1", str(repository))
+    kept = tmp_path / "states" / "spc_1" / before
+    kept.chmod(0o600)
+    kept.write_bytes(kept.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointFault, match="was changed"):
+        states.undo("spc_1", str(repository), before, after, dry_run=False)
+
+
+def test_states_that_nobody_needs_go_after_an_hour(repository, states, tmp_path):
+    import os
+
+    kept, lost = states.take("spc_1", str(repository)), None
+    git(repository, "tag", "v1")
+    lost = states.take("spc_1", str(repository))
+    for name in (kept, lost):
+        os.utime(tmp_path / "states" / "spc_1" / name, (0, 0))
+    states.collect({"spc_1": [kept]})
+    assert os.listdir(tmp_path / "states" / "spc_1") == [kept]

@@ -1,0 +1,162 @@
+"""What an agent's own shell destroyed comes back: every byte, mode and link."""
+
+import os
+
+import pytest
+from native_scene import Scene, git, make_project, snapshot
+
+from bascule.foundation.errors import Conflict
+
+# What agents were seen to do, and worse. Each runs in a fresh copy of nothing: the undo before it put all of it back.
+SCRIPTS = [
+    "rm -rf src",
+    "rm -rf src node_modules .env",
+    "rm -rf ./*",
+    "rm -rf * .env .gitignore",
+    "find . -type f -not -path './.git/*' -delete",
+    "find src -name '*.py' -exec rm {} +",
+    "find . -path ./.git -prune -o -type d -empty -delete",
+    "git clean -fdxq",
+    "git reset -q --hard HEAD~1",
+    "git checkout -q -- .",
+    "git checkout -q feature",
+    "git branch -D feature",
+    "git stash -q",
+    "git rm -rqf src",
+    "git commit -qam x",
+    "git commit -q --amend --allow-empty -m other",
+    "git checkout -q -b other && git branch -D main",
+    "git update-ref -d refs/heads/feature",
+    "mv src gone",
+    "mv src/m1.py src/m2.py",
+    "mv src tests/",
+    ": > src/m1.py",
+    "truncate -s 0 src/*.py",
+    "shred -u src/m3.py",
+    "dd if=/dev/zero of=src/m4.py bs=1 count=10 2>/dev/null",
+    "chmod -R 777 .",
+    "chmod -x run.sh",
+    "chmod 000 private",
+    "ln -sf /etc/passwd link",
+    "rm link && echo x > link",
+    "rm -r src && echo x > src",
+    "rm run.sh && mkdir run.sh && touch run.sh/inside",
+    "sed -i s/value/broken/ src/*.py",
+    "perl -pi -e 's/value/broken/' src/m5.py",
+    "python3 -c 'import shutil; shutil.rmtree(\"src\")'",
+    "python3 - <<'E'\nimport glob, os\nfor name in glob.glob('src/*.py'):\n    os.remove(name)\nE",
+    "cp src/m1.py src/m2.py; cp -r tests/. src/",
+    "tar cf a.tar src && rm -rf src",
+    "tar czf a.tgz src && rm -rf src && mkdir src && echo x > src/new",
+    'for f in src/*.py; do echo x > "$f"; done',
+    "echo x > new.txt; mkdir -p a/b/c; touch a/b/c/d",
+    "touch 'a b' \"a'b\" -- '-rf'; rm -rf src",
+    "ln -s src again; rm -rf src",
+    "printf 'a\\0b' > src/m1.py",
+    "rm -f .gitignore .env; echo '*' > .gitignore",
+    'D=src; rm -rf "$D"',
+    "ls | grep src | xargs rm -rf",
+    "bash -c 'bash -c \"rm -rf src\"'",
+    "rm -rf empty tests src/deep",
+    "rm -rf node_modules && mkdir node_modules && echo x > node_modules/x",
+]  # fmt: skip
+
+
+def test_fifty_destructive_scripts_are_undone_exactly(scene):
+    was = snapshot(scene.root)
+    # Put back while `private` belongs to a mode that root ignores and a user does not.
+    for script in SCRIPTS:
+        answer = scene.run(script)
+        assert answer["record"] == "observed", script
+        assert answer.get("output", {}) == {}, script
+        assert snapshot(scene.root) != was or "stash" in script or "prune" in script, f"{script} did nothing"
+        scene.undo(answer["runId"])
+        assert snapshot(scene.root) == was, script
+    assert len(SCRIPTS) >= 50
+
+
+def test_without_a_checkpoint_the_scripts_destroy(scene):
+    """The control: the same script, and nobody takes it back."""
+    was = snapshot(scene.root)
+    scene.run("rm -rf src")
+    assert snapshot(scene.root) != was
+
+
+def test_an_undo_refuses_to_lose_later_work(scene):
+    answer = scene.run("sed -i s/value/broken/ src/*.py")
+    (scene.root / "src" / "m5.py").write_text("a person's own work\n")
+    with pytest.raises(Conflict):
+        scene.undo(answer["runId"])
+    assert (scene.root / "src" / "m5.py").read_text() == "a person's own work\n"
+
+
+def test_a_commit_after_a_reset_stops_the_undo_before_any_file_is_touched(scene):
+    answer = scene.run("git reset -q --hard HEAD~1")
+    git(scene.root, "commit", "-q", "--allow-empty", "-m", "later")
+    now = snapshot(scene.root)
+    with pytest.raises(Conflict, match="git's record changed"):
+        scene.undo(answer["runId"])
+    assert snapshot(scene.root) == now
+
+
+def test_two_sessions_in_one_directory_are_undone_apart(scene):
+    other = Scene(scene.daemon, scene.root, "codex", "session-2")
+    try:
+        was = (scene.root / "src" / "m1.py").read_text()
+        mine = scene.run("echo mine > src/m1.py")
+        theirs = other.run("echo theirs > src/m6.py")
+        scene.undo(mine["runId"])
+        assert (scene.root / "src" / "m1.py").read_text() == was
+        assert (scene.root / "src" / "m6.py").read_text() == "theirs\n"
+        other.undo(theirs["runId"])
+    finally:
+        other.close()
+
+
+def test_a_call_that_only_looks_keeps_nothing(scene):
+    _, answer = scene.before("git status && ls -la | head")
+    assert "runId" not in answer
+    assert "note" not in answer
+
+
+def test_an_edit_is_a_run_of_its_own(scene):
+    path = scene.root / "src" / "m7.py"
+    arguments = {"file_path": str(path), "old_string": "value", "new_string": "edited"}
+    was = path.read_bytes()
+    answer = scene.send("native.before", scene.event("PreToolUse", "Edit", arguments, tool_use_id="e1"))
+    path.write_text("edited = 7\n")
+    scene.send("native.after", scene.event("PostToolUse", "Edit", arguments, tool_use_id="e1"))
+    scene.wire.call("runs.wait", {"runId": answer["runId"], "waitMs": 60_000})
+    shown = next(run for run in scene.wire.call("runs.list", {}) if run["runId"] == answer["runId"])
+    assert shown["native"] == {"client": "claude", "session": "session-1", "tool": "Edit", "title": f"Edit {path}"}
+    assert "edited" in scene.wire.call("runs.diff", {"runId": answer["runId"]})["diff"]
+    scene.undo(answer["runId"])
+    assert path.read_bytes() == was
+
+
+def test_a_project_without_git_is_undone_as_well(start_daemon, tmp_path):
+    home = tmp_path / "home"
+    root = home / "plain"
+    root.mkdir(parents=True)
+    (root / "a").write_text("a")
+    plain = Scene(start_daemon(None, env={"HOME": str(home)}), root)
+    try:
+        plain.note("SessionStart")
+        answer = plain.run("rm -rf a")
+        plain.undo(answer["runId"])
+        assert (root / "a").read_text() == "a"
+    finally:
+        plain.close()
+
+
+def test_in_the_home_itself_there_is_no_undo_and_it_says_so(start_daemon, tmp_path):
+    home = tmp_path / "home"
+    make_project(home / "project")
+    outside = Scene(start_daemon(None, env={"HOME": str(home)}), home)
+    try:
+        _, answer = outside.before("rm -rf build")
+        assert "runId" not in answer
+        assert answer["note"].startswith("no undo: ")
+    finally:
+        outside.close()
+    assert os.path.isdir(home / "project")
