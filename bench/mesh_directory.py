@@ -78,7 +78,7 @@ def measure(count: int) -> Costs:
     newer = [each.make_sign(clock.wall_ms() + 1) for each in others]
     warm_up = _directory(mesh, clock)
     for number in range(_WARM_UP):
-        _hear(*warm_up, Other(number, mesh, clock))
+        _receive(*warm_up, Other(number, mesh, clock))
     roster, nodes = _directory(mesh, clock)
     gc.collect()
     before = memory_bytes(os.getpid()) or 0
@@ -123,7 +123,7 @@ def _learn(roster: Roster, nodes: Nodes, other: Other) -> None:
     nodes.get(other.name)
 
 
-def _hear(roster: Roster, nodes: Nodes, other: Other) -> None:
+def _receive(roster: Roster, nodes: Nodes, other: Other) -> None:
     _learn(roster, nodes, other)
     nodes.posted(Board.LIVE, other.name, other.sign, 0)
     nodes.posted(Board.DIRECTORY, other.name, other.listing, 0)

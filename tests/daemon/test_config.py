@@ -29,6 +29,8 @@ SAMPLES = {
     "auth": "off",
     "policy": "restrictive",
     "offline": "reject",
+    "mesh_outbox_items": 99,
+    "mesh_outbox_bytes": 98_304,
     "default_timeout_ms": 1_001,
     "ticket_ttl_ms": 1_002,
     "lease_ms": 1_003,

@@ -133,7 +133,7 @@ class Nodes:
         if not was and self.is_reachable(node):
             self.on_alive(node)
 
-    def heard(self, node: Node) -> None:
+    def note_letter(self, node: Node) -> None:
         """A letter of it came directly: it is there."""
         now = self._clock.monotonic()
         was = now < node.reachable_until
