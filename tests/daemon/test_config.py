@@ -29,6 +29,7 @@ SAMPLES = {
     "auth": "off",
     "policy": "restrictive",
     "offline": "reject",
+    "native_checkpoint_ms": 151,
     "mesh_outbox_items": 99,
     "mesh_outbox_bytes": 98_304,
     "default_timeout_ms": 1_001,
