@@ -3,7 +3,7 @@
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from inside import BASCULE
@@ -22,15 +22,17 @@ def on_a_terminal(
     until: Callable[[], bool] | None = None,
     reader: Callable[[str], None] | None = None,
     environment: dict[str, str] | None = None,
+    program: Sequence[str] = BASCULE,
 ) -> Session:
     """Run `bascule ...` on a pty; after each prompt, type its line. What does not end by itself gets Ctrl-C `until`.
 
-    `reader` is called with all that was shown so far, whenever there is more. `environment` replaces this process's."""
+    `reader` is called with all that was shown so far, whenever there is more. `environment` replaces this process's.
+    `program` is run in place of `bascule`."""
     child, master = os.forkpty()
     if not child:
         os.execve(
-            BASCULE[0],
-            [*BASCULE, *arguments],
+            program[0],
+            [*program, *arguments],
             environment or {**os.environ, "BASCULE_CONFIG_DIR": "/nonexistent"},
         )
     shown = b""
@@ -47,7 +49,7 @@ def on_a_terminal(
             if not readable and left:
                 continue
             if not readable:
-                raise AssertionError(f"bascule {' '.join(arguments)} waits: {shown!r}")
+                raise AssertionError(f"{' '.join((*program, *arguments))} waits: {shown!r}")
             try:
                 data = os.read(master, 4096)
             except OSError:

@@ -47,10 +47,10 @@ def play(seed, seconds, *, bug="", pause=0.02, rest=90.0):
 
 def check(seed, seconds, **options):
     faults, done, counts = play(seed, seconds, **options)
-    told = "\n".join([f"seed {seed}, {seconds:g} s: {counts}", *faults[:20], "what was done:", *done])
-    sys.stdout.write(told + "\n")
-    assert not faults, told
-    assert counts["asked"] == counts["answered"] + counts["cancelled"] > 0, told
+    report = "\n".join([f"seed {seed}, {seconds:g} s: {counts}", *faults[:20], "what was done:", *done])
+    sys.stdout.write(report + "\n")
+    assert not faults, report
+    assert counts["asked"] == counts["answered"] + counts["cancelled"] > 0, report
 
 
 @pytest.mark.timeout(300)

@@ -54,8 +54,8 @@ def test_a_revoked_node_is_cut_off_at_once_and_what_was_open_with_it_ends_undeli
 def test_a_node_whose_creds_were_revoked_says_so_and_its_mail_waits_for_new_ones(pair):
     ships, (desk, vm) = pair, pair.nodes
     ships.revoke_creds("vm")
-    said = vm.await_fault("does not know", "vm.creds")
-    assert "bascule" in said
+    words = vm.await_fault("does not know", "vm.creds")
+    assert "bascule" in words
     shown = run_command("mesh", "status", "--state-dir", vm.state)
     assert "vm.creds" in shown.stdout
     assert shown.returncode != 0
@@ -88,7 +88,7 @@ def tickets_after_a_restore(ships, wanted):
     assert run_command("restore", backup, "--state-dir", vm.state).returncode == 0
     vm.start()
     eventually(lambda: vm.status().get("connected"), "vm is back")
-    # Behind whatever is said again.
+    # Behind whatever is words again.
     desk.send(vm, "last")
     seen = set()
     eventually(lambda: seen.update(each["payload"] for each in vm.take(200)) or wanted <= seen, f"{wanted} come")
@@ -110,9 +110,9 @@ def test_a_node_that_was_restored_from_an_old_backup_misses_nothing(pair):
 @pytest.mark.long
 def test_without_the_word_that_it_was_rolled_back_it_would_miss_what_it_had_confirmed():
     """The control of the test before."""
-    deaf = "import bascule.mesh.engine as engine; engine.Engine._say_again = lambda self, node: None\n"
+    unhearing = "import bascule.mesh.engine as engine; engine.Engine._say_again = lambda self, node: None\n"
     with fleet() as ships:
-        ships.join("desk", bug=deaf)
+        ships.join("desk", bug=unhearing)
         ships.join("vm")
         both, _ = tickets_after_a_restore(ships, {"last"})
     assert [there for _, there in both] == ["missing"] * 12
@@ -182,9 +182,9 @@ def test_a_server_whose_disk_is_full_is_named_and_nothing_is_lost(small_disk):
         desk, vm = ships.join("desk", "vm")
         vm.kill()
         tickets = [desk.send(vm, [number, "x" * 900_000]) for number in range(10)]
-        said = desk.await_fault("full", "free space on the server's disk")
+        words = desk.await_fault("full", "free space on the server's disk")
         shown = run_command("mesh", "status", "--state-dir", desk.state)
-        assert said.partition(" -> ")[0] in shown.stdout
+        assert words.partition(" -> ")[0] in shown.stdout
         assert shown.returncode != 0
         ships.servers[0].kill()
         subprocess.run(["mount", "-o", "remount,size=256m", small_disk], check=True)

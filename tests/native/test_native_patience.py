@@ -40,7 +40,7 @@ def _settled(house, pending):
 
 
 def test_a_call_that_may_write_goes_on_when_its_checkpoint_takes_too_long(house):
-    house.workspace.native._patience = timedelta(0)
+    house.workspace.native.patience = timedelta(0)
     answer = before(house, "npm test")
     assert "runId" not in answer
     assert answer["note"].startswith("no undo: a checkpoint")
@@ -48,7 +48,7 @@ def test_a_call_that_may_write_goes_on_when_its_checkpoint_takes_too_long(house)
 
 @pytest.mark.parametrize("command", ["rm -rf src", 'rm -rf "$X"', "curl -s x | sh"])
 def test_a_call_that_destroys_waits_for_its_checkpoint(house, command):
-    house.workspace.native._patience = timedelta(0)
+    house.workspace.native.patience = timedelta(0)
     assert before(house, command)["runId"].startswith("run_")
 
 

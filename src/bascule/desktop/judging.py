@@ -197,8 +197,8 @@ class Judging:
 
 
 def _notes(about: DesktopFacts, *, pictures: bool) -> tuple[str, ...]:
-    said = ((_TERMINAL_NOTE, about.terminal), (_BEYOND_NOTE, about.beyond), (_NO_PICTURE_NOTE, not pictures))
-    return tuple(note for note, holds in said if holds)
+    notes = ((_TERMINAL_NOTE, about.terminal), (_BEYOND_NOTE, about.beyond), (_NO_PICTURE_NOTE, not pictures))
+    return tuple(note for note, holds in notes if holds)
 
 
 def doing_of(method: str) -> Doing:

@@ -152,13 +152,13 @@ class Copies:
     def acked(self, tx: Transaction, id_: str) -> None:
         copy = self._state.copies.rows.get(id_)
         if copy is not None:
-            self._tell(tx, copy, Acked(id=self._new_id(), ticket=copy.home))
+            self._put_out(tx, copy, Acked(id=self._new_id(), ticket=copy.home))
 
     def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
         copy = self._state.copies.rows.get(id_)
         if copy is not None:
             tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
-            self._tell_reply(tx, copy, reply)
+            self._send_reply(tx, copy, reply)
 
     def again(self, tx: Transaction, node: str, seq: int) -> int:
         """Home was rolled back to this end of its ledger: replies that it confirmed later go again."""
@@ -168,7 +168,7 @@ class Copies:
                 replies = self._mail.replies(id_)
                 tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0))
                 for reply in replies:
-                    self._tell_reply(tx, copy, reply)
+                    self._send_reply(tx, copy, reply)
                     count += 1
         return count
 
@@ -181,7 +181,7 @@ class Copies:
 
     # -- inside --
 
-    def _tell_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> None:
+    def _send_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> None:
         item = Reply(
             id=self._new_id(),
             ticket=copy.home,
@@ -190,9 +190,9 @@ class Copies:
             payload=msgspec.Raw(reply.payload),
             metadata=reply.metadata,
         )
-        self._tell(tx, copy, item)
+        self._put_out(tx, copy, item)
 
-    def _tell(self, tx: Transaction, copy: Copy, item: Acked | Reply) -> None:
+    def _put_out(self, tx: Transaction, copy: Copy, item: Acked | Reply) -> None:
         self._outbox.add(
             tx,
             item.id,

@@ -199,7 +199,7 @@ class Engine:
 
     def live(self, src: str, data: bytes) -> None:
         if self._takes_letters() and (node := self._arrivals.receive(src, data)) is not None:
-            self.nodes.heard(node)
+            self.nodes.note_letter(node)
 
     def mailed(self, src: str, data: bytes, number: int) -> None:
         if self._takes_letters():
@@ -276,18 +276,18 @@ class Engine:
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _rolled_back(self, node: Node, said: Hello | LifeSign) -> None:
+    def _rolled_back(self, node: Node, word: Hello | LifeSign) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if said.started < peer.started:
+        if word.started < peer.started:
             # The word of an earlier life, which had less of course.
             return
-        if said.started > peer.started:
+        if word.started > peer.started:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
-            missed = [life.began for life in said.lives if life.started > peer.started]
-            began = min([said.began.seq, *missed])
+            missed = [life.began for life in word.lives if life.started > peer.started]
+            began = min([word.began.seq, *missed])
             tx = Transaction()
-            tx.put(self._state.peers, name, _replace(peer, started=said.started, began=began))
+            tx.put(self._state.peers, name, _replace(peer, started=word.started, began=began))
             self._journal.commit_quietly(tx)
         self._say_again(node)
 

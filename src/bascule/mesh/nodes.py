@@ -133,7 +133,7 @@ class Nodes:
         if not was and self.is_reachable(node):
             self.on_alive(node)
 
-    def heard(self, node: Node) -> None:
+    def note_letter(self, node: Node) -> None:
         """A letter of it came directly: it is there."""
         now = self._clock.monotonic()
         was = now < node.reachable_until
@@ -182,6 +182,8 @@ class Nodes:
                 hint=f"no machine of the mesh is called {name}; there are: {names} (`bascule node list`)",
                 details={"agentId": target},
             )
+        if handle not in node.agents and any(handle in agent.groups for agent in node.agents.values()):
+            return self._group(node, handle)
         return self._agent(node, handle, node.agents.get(handle))
 
     def _find_own(self, handle: str) -> RemoteAgent | None:
@@ -228,6 +230,12 @@ class Nodes:
 
     def _has_free(self, node: Node, group: str) -> bool:
         return self.is_reachable(node) and node.sign is not None and bool(node.sign.free.get(group))
+
+    def _group(self, node: Node, group: str) -> RemoteAgent:
+        members = [agent for agent in node.agents.values() if group in agent.groups]
+        status = "online" if any(agent.online for agent in members) else "offline"
+        name = f"{group}@{node.card.node}"
+        return RemoteAgent(name, "group", status if self.is_reachable(node) else "unreachable", node.seen_wall)
 
     def _agent(self, node: Node, handle: str, listed: ListedAgent | None) -> RemoteAgent:
         if not self.is_reachable(node):

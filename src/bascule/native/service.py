@@ -50,6 +50,10 @@ from bascule.native.tally import Tally
 CLOSE_SECONDS = 5.0
 
 
+# Programs that remove or overwrite what was there, also without force: such a call waits for its checkpoint.
+_TAKES_AWAY = frozenset(["rm", "unlink", "rmdir", "mv", "git", "sed", "perl", "tar", "unzip", "patch", "rsync", "cp"])
+
+
 class _Judged(msgspec.Struct, frozen=True):
     verdict: Verdict | None
     root: str
@@ -159,7 +163,9 @@ class Native:
         verdict = self._gate.verdict(call.principal, method, params)
         facts = facts_of(method, params)
         may_write = hook.kind == "write" or (hook.kind == "shell" and not read(hook.command or "").only_looks)
-        destructive = not {DESTRUCTIVE, UNPLACED, OPAQUE}.isdisjoint(facts.traits)
+        destructive = not {DESTRUCTIVE, UNPLACED, OPAQUE}.isdisjoint(facts.traits) or any(
+            command.program in _TAKES_AWAY for command in facts.commands
+        )
         writes = tuple(path if path.startswith(("/", "~")) else f"{root}/{path}" for path in facts.paths)
         return _Judged(verdict, root, may_write=may_write, destructive=destructive, writes=writes)
 

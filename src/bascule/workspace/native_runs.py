@@ -27,9 +27,6 @@ from bascule.workspace.runs import Runs
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
 
-# What a call that is not known to destroy anything is held for its checkpoint: a person notices more at every call.
-PATIENCE = timedelta(milliseconds=150)
-
 
 class NativeRuns:
     def __init__(
@@ -44,7 +41,6 @@ class NativeRuns:
         limits: WorkspaceLimits,
         threads: Threads,
         tasks: Tasks,
-        patience: timedelta = PATIENCE,
     ) -> None:
         self._runs = runs
         self._spaces = spaces
@@ -55,7 +51,7 @@ class NativeRuns:
         self._limits = limits
         self._threads = threads
         self._tasks = tasks
-        self._patience = patience
+        self.patience = timedelta(milliseconds=limits.native_checkpoint_ms)
         # Ends under way, by space: the checkpoint before a call is taken after the one that ends another.
         self._endings: dict[str, set[asyncio.Task[tuple[str, ...]]]] = {}
         runs.end_native = self._end_early
@@ -63,7 +59,7 @@ class NativeRuns:
     async def begin(self, work: NativeWork) -> Began:
         """With a checkpoint, or with the reason why there is none. A call that destroys waits for it."""
         opening = self._tasks.start(self._open(work), f"checkpoint of {work.root}")
-        limit = None if work.destructive else self._patience.total_seconds()
+        limit = None if work.destructive else self.patience.total_seconds()
         await asyncio.wait({opening}, timeout=limit)
         if not opening.done():
             # Taken while the call works, it would hold a part of what the call did.
@@ -122,7 +118,7 @@ class NativeRuns:
 
     @property
     def _patience_ms(self) -> int:
-        return round(self._patience.total_seconds() * 1000)
+        return round(self.patience.total_seconds() * 1000)
 
     async def _space(self, root: str) -> Space:
         known = next((each for each in self._spaces.table.rows.values() if each.path == root), None)

@@ -20,6 +20,7 @@ from bascule.programs.helpers.hook import read_input
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
     from typing import Any
 
@@ -103,6 +104,16 @@ def _body(client: str, event: dict[str, Any], *, closed: bool) -> dict[str, Any]
     if pane := os.environ.get("TMUX_PANE"):
         body["pane"] = pane[:64]
     return body
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """For completions; the program itself reads its few options without argparse."""
+    from bascule.programs.helpers import program  # noqa: PLC0415 - costs more than the rest of this program
+
+    parser = program.parser("bridge-native", "A hook of a client's own tools.", "  bridge-native --client claude\n")
+    parser.add_argument("--client", choices=CLIENTS, help="whose JSON is read")
+    parser.add_argument("--closed", action="store_true", help="refuse calls while the daemon cannot be asked")
+    return parser
 
 
 def _options(arguments: list[str]) -> tuple[str, str, bool] | None:

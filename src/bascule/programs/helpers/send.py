@@ -50,6 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     sent = retrying(lambda: call(door, "POST", f"/agents/{target}/send", body, token=token))
     if sent.get("agentStatus") == "offline":
         terminal.say(f"{target} is offline: the message waits in its inbox (ticket {ticket})")
+    elif sent.get("agentStatus") == "unknown" and "@" in target:
+        terminal.say(f"{target} is not known here: its machine takes the message or ends the ticket ({ticket})")
     elif sent.get("agentStatus") == "unknown":
         terminal.say(f"{target} has not been seen since the daemon started: the message waits in its inbox ({ticket})")
     elif sent.get("agentStatus") == "unreachable":
