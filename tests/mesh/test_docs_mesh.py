@@ -164,7 +164,11 @@ class Reader:
             lines.append(r"(?:.*\n)*?" if line == _ANY_LINES else self._line_pattern(line, names) + r"\n")
         # The last line has no end.
         whole = "".join(lines)
-        return whole.removesuffix(r"\n") if expected.split("\n")[-1] != _ANY_LINES else whole.removesuffix(r"\n") + r"(?:.*)"
+        return (
+            whole.removesuffix(r"\n")
+            if expected.split("\n")[-1] != _ANY_LINES
+            else whole.removesuffix(r"\n") + r"(?:.*)"
+        )
 
     def _line_pattern(self, line: str, names: list[str]) -> str:
         parts, end = [], 0
