@@ -159,14 +159,15 @@ class Reader:
 
     def _pattern(self, expected: str, names: list[str]) -> str:
         """As a regular expression; `names` gets what its groups are called on the page."""
-        lines = []
-        for line in _spaced(expected).split("\n"):
-            lines.append(r"(?:.*\n)*?" if line == _ANY_LINES else self._line_pattern(line, names) + r"\n")
+        lines = [
+            r"(?:.*\n)*?" if line == _ANY_LINES else self._line_pattern(line, names) + r"\n"
+            for line in _spaced(expected).split("\n")
+        ]
         # The last line has no end.
         whole = "".join(lines)
         return (
             whole.removesuffix(r"\n")
-            if expected.split("\n")[-1] != _ANY_LINES
+            if expected.rsplit("\n", maxsplit=1)[-1] != _ANY_LINES
             else whole.removesuffix(r"\n") + r"(?:.*)"
         )
 
