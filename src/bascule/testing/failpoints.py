@@ -61,7 +61,7 @@ PLACES = {
     "ticket.sent": ("bascule.broker.tickets:Tickets._sent", BOTH),
     "ticket.broadcast": ("bascule.broker.broadcasts:Broadcasts.broadcast", AFTER),
     "ticket.ack": ("bascule.broker.tickets:Tickets.ack", AFTER),
-    "ticket.acked": ("bascule.broker.tickets:Tickets._after_ack", BOTH),
+    "ticket.acked": ("bascule.broker.tickets:Tickets.after_ack", BOTH),
     "ticket.reply": ("bascule.broker.tickets:Tickets.reply", AFTER),
     "ticket.replied": ("bascule.broker.tickets:Tickets._replied", BOTH),
     "ticket.cancel": ("bascule.broker.tickets:Tickets.cancel", AFTER),
