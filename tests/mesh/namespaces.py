@@ -96,7 +96,8 @@ def computers(folder: str, *names: str) -> Iterator[dict[str, Computer]]:
             computer = found[name] = Computer(name, home)
             stack.callback(computer.end)
             switch.ip(
-                f"link add port{number} type veth peer name eth0 netns {computer.pid}", f"link set port{number} master lan up"
+                f"link add port{number} type veth peer name eth0 netns {computer.pid}",
+                f"link set port{number} master lan up",
             )
             address = _NETWORK.format(_FIRST_ADDRESS + number)
             computer.ip("link set lo up", f"address add {address} dev eth0", "link set eth0 up")

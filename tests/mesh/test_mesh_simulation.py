@@ -122,7 +122,7 @@ def _a_cancel_before_its_offer_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 def _home_does_not_say_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """M3: a copy shows what its home decided."""
-    monkeypatch.setattr(Home, "_say_end", lambda *_: None)
+    monkeypatch.setattr(Home, "_say_end", lambda *_, **__: None)
 
 
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [

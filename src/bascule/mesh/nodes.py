@@ -162,7 +162,7 @@ class Nodes:
                 hint=f"no machine of the mesh is called {name}; there are: {names} (`bascule node list`)",
                 details={"agentId": target},
             )
-        if handle not in node.agents and any(handle in agent.groups for agent in node.agents.values()):
+        if handle not in node.agents and _members(node, handle):
             return self._group(node, handle)
         return self._agent(node, handle, node.agents.get(handle))
 
@@ -185,26 +185,26 @@ class Nodes:
     def _find_group(self, group: str) -> RemoteAgent:
         if self.has_free_member(group):
             return _here(group)
-        if not any(group in agent.groups for node in self.all() for agent in node.agents.values()):
+        having = [node for node in self.all() if _members(node, group)]
+        if not having:
             raise NotFound(
                 "agent not registered",
                 hint=f"no machine of the mesh has a group {group}",
                 details={"agentId": f"{group}@{ANY}"},
             )
-        online = any(self._has_free(node, group) for node in self.all())
+        online = any(self._group(node, group).status == "online" for node in having)
         return RemoteAgent(f"{group}@{ANY}", "group", "online" if online else "offline", self._clock.wall_ms())
 
     def candidates(self, group: str) -> list[str]:
         """Nodes with a member of this group, those with a free one first."""
-        with_group = [node for node in self.all() if any(group in agent.groups for agent in node.agents.values())]
+        with_group = [node for node in self.all() if _members(node, group)]
         return [node.card.node for node in sorted(with_group, key=lambda node: not self._has_free(node, group))]
 
     def _has_free(self, node: Node, group: str) -> bool:
         return self.is_reachable(node) and node.sign is not None and bool(node.sign.free.get(group))
 
     def _group(self, node: Node, group: str) -> RemoteAgent:
-        members = [agent for agent in node.agents.values() if group in agent.groups]
-        status = "online" if any(agent.online for agent in members) else "offline"
+        status = "online" if any(agent.online for agent in _members(node, group)) else "offline"
         name = f"{group}@{node.card.node}"
         return RemoteAgent(name, "group", status if self.is_reachable(node) else "unreachable", node.seen_wall)
 
@@ -224,6 +224,10 @@ class Nodes:
             tuple(listed.groups) if listed is not None else (),
             metadata,
         )
+
+
+def _members(node: Node, group: str) -> list[ListedAgent]:
+    return [agent for agent in node.agents.values() if group in agent.groups]
 
 
 def _here(handle: str) -> RemoteAgent:
