@@ -12,7 +12,7 @@ from bascule import __version__
 from bascule.foundation import paths
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.transports.framed import FramedConnection
-from scene import ANSWER_SECONDS, PAYLOAD, PAYLOAD_BYTES, RECEIVER, Ask, Asker, Receiver
+from scene import ANSWER_SECONDS, FAR, PAYLOAD, PAYLOAD_BYTES, RECEIVER, Ask, Asker, Receiver
 
 # Beside `RECEIVER` on the same daemon: the one that Bascule's own Python client serves.
 SERVED = "Spock"
@@ -177,15 +177,20 @@ def _stored_token(state: str, name: str) -> str | None:
         return None
 
 
-async def link_asker(address: str, name: str) -> Ask:
+async def link_asker(address: str, name: str, target: str = RECEIVER) -> Ask:
     client = await link(address, name)
-    send = encode({"agentId": RECEIVER, "payload": PAYLOAD, "waitMs": int(ANSWER_SECONDS * 1000)})
+    send = encode({"agentId": target, "payload": PAYLOAD, "waitMs": int(ANSWER_SECONDS * 1000)})
 
     async def ask() -> None:
         answer = await client.call("messages.send", send)
         assert len(decode_answered(answer.result).reply.payload) > PAYLOAD_BYTES
 
     return ask
+
+
+async def remote_asker(address: str, name: str) -> Ask:
+    """Of an agent of another machine; that one's receiver is `link_receiver`, at its own daemon."""
+    return await link_asker(address, name, f"{RECEIVER}@{FAR}")
 
 
 async def link_receiver(address: str) -> None:
@@ -235,6 +240,7 @@ ASKERS: dict[str, Asker] = {
     "forward": forward_asker,
     "link": link_asker,
     "client": client_asker,
+    "remote": remote_asker,
 }
 RECEIVERS: dict[str, Receiver] = {
     "bare": bare_receiver,

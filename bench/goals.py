@@ -11,6 +11,8 @@ from measure_game import LSP_FRAMES, SESSION, WITH_SDK
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
 from measure_load import HTTP_FLOOD, LARGE, LINK_FLOOD
 from measure_mcp import TOOLS
+from measure_mesh import CAUGHT_UP, FLOOR, LOCAL, MESH_OFF, MESH_ON, REMOTE
+from measure_mesh import IDLE_CPU as IDLE_NODE
 from measure_pump import ALONE as UNPLAYED
 from measure_pump import BUDGET_MS, PLAYED
 from measure_start import IDLE_CPU, IDLE_MEMORY, READY_EMPTY, READY_FULL, SETTLED_SMALL, WAKE_UPS
@@ -200,6 +202,27 @@ GOALS: tuple[Ratio | Most | Growth, ...] = (
             (OPEN_CPU, 1, "% CPU"),
         )
     ),
+    Ratio(
+        "An ask of an agent of another machine, 1 client: p50 / a bare NATS request and a local ask on disk",
+        *(Figure("mesh", label, "p50_us", 1) for label in (REMOTE, FLOOR)),
+        2.0,
+        at_most=True,
+    ),
+    Ratio(
+        "The same, 32 clients: asks per second / asks of agents here",
+        *(Figure("mesh", label, "per_second", 32) for label in (REMOTE, LOCAL)),
+        0.5,
+        at_most=False,
+    ),
+    Ratio(
+        "A local ask in a mesh: p50 / in none",
+        *(Figure("mesh-local", label, "p50_us") for label in (MESH_ON, MESH_OFF)),
+        1.02,
+        at_most=True,
+    ),
+    Most(CAUGHT_UP, Figure("mesh-node", CAUGHT_UP, "fastest_ms"), 2_000, "ms"),
+    Most(IDLE_NODE, Figure("mesh-node", IDLE_NODE, "percent"), 0.5, "%"),
+    Growth("Of a mesh of 1,000 nodes / of 100, per node", "mesh-directory", 1.2),
     *(
         Most(f"{tool} through `bascule mcp`: more than over the link", Figure("mcp", tool, "added_us"), 250, "us")
         for tool in TOOLS

@@ -45,6 +45,8 @@ class Contender(NamedTuple):
     receiver: Server | None
     # For one that takes its time.
     seconds: float = 0.0
+    # Other processes that an ask goes through, by what they are.
+    others: "dict[str, int]" = {}
 
 
 @contextlib.contextmanager
@@ -56,7 +58,7 @@ def receiver(kind: str, server: Server) -> Iterator[Server]:
 
 def run_asker(contender: Contender, clients: int, seconds: float) -> dict[str, float]:
     seconds = max(seconds, contender.seconds)
-    pids = {"server": contender.server.pid}
+    pids = {"server": contender.server.pid, **contender.others}
     if contender.receiver is not None:
         pids["receiver"] = contender.receiver.pid
     done = subprocess.run(

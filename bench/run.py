@@ -25,6 +25,7 @@ from measure_http import http_requests, routes
 from measure_ledger import ledger
 from measure_load import load
 from measure_mcp import MEASURES as MCP
+from measure_mesh import MEASURES as MESH
 from measure_pump import MEASURES as PUMPS
 from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import daemon, start
@@ -59,6 +60,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     **PUMPS,
     **DESKTOP,
     "console": console,
+    **MESH,
     "load": load,
 }
 

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 PAYLOAD_BYTES = 1024
 PAYLOAD = "x" * PAYLOAD_BYTES
 RECEIVER = "Jerry"
+# The node of a mesh on which the receiver of a remote ask is.
+FAR = "far"
 # Nothing here takes a second; what does is stuck.
 ANSWER_SECONDS = 30.0
 

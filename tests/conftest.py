@@ -107,6 +107,7 @@ _LONG_FILES = (
     "test_execs.py",
     "test_survivors.py",
     "test_files_races.py",
+    "test_nats_bad_days.py",
     "test_power_cut.py",
     "test_broker_ticket_model.py",
     "test_io_errors.py",

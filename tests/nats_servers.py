@@ -23,6 +23,7 @@ from ports import free_port
 
 SERVER = Path(sys.executable).with_name("nats-server")
 AUTHORITY = "hub"
+RELOADED = b"Reloaded server configuration"
 
 
 class Server:
@@ -58,8 +59,14 @@ class Server:
             time.sleep(0.02)
 
     def reload(self) -> None:
+        """In force when it returns. Who logs in while the server reloads is refused, whatever its key."""
         (self.folder / "conf").write_text(json.dumps(self.config))
+        before = self.log.read_bytes().count(RELOADED)
         self.signal(signal.SIGHUP)
+        end = time.monotonic() + PATIENCE
+        while self.log.read_bytes().count(RELOADED) == before:
+            assert time.monotonic() < end, self.log.read_text()
+            time.sleep(0.005)
 
     def signal(self, number: int) -> None:
         assert self.process is not None

@@ -92,6 +92,40 @@ def test_the_quick_measures_of_games_print_every_row_and_judge_their_goals(measu
         assert "pygls' framing" in judged
 
 
+@pytest.mark.parametrize(
+    ("measures", "rows", "goals"),
+    [
+        (
+            ("mesh",),
+            ("an agent of another machine", "an agent here, no mesh", "NATS core", "(the limit)"),
+            ("a bare NATS request and a local ask on disk", "asks per second / asks of agents here"),
+        ),
+        (("mesh-local",), ("Bascule, in a mesh", "Bascule, in none"), ("A local ask in a mesh",)),
+        (
+            ("mesh-node", "mesh-directory"),
+            (
+                *("1,000 letters for a node that was away", "A node that has nothing to do, CPU"),
+                *("a sign of life again", "found: `Jerry-7-3`", "memory per node"),
+            ),
+            ("until all are in its inboxes", "has nothing to do, CPU", "Of a mesh of 1,000 nodes"),
+        ),
+    ],
+    ids=["asks", "at home", "nodes"],
+)
+def test_the_quick_measures_of_the_mesh_print_every_row_and_judge_their_goals(measures, rows, goals):
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "run.py"), "--quick", *(word for each in measures for word in ("--only", each))],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    tables, _, judged = done.stdout.partition("Goals")
+    assert [each for each in rows if each not in tables] == []
+    assert [each for each in goals if each not in judged] == []
+
+
 @contextlib.contextmanager
 def contender(bench, kind: str, directory: str):
     processes, measure_ask = bench("processes"), bench("measure_ask")

@@ -22,7 +22,7 @@ from bascule.surfaces.openapi import document
 
 HERE = Path(__file__).resolve().parent.parent
 # What others put into a checkout.
-NOT_OURS = {".venv", ".git", ".pytest_cache", ".hypothesis", "node_modules", "build", "dist"}
+NOT_OURS = {".venv", ".venv-bench", ".git", ".pytest_cache", ".hypothesis", "node_modules", "build", "dist"}
 PAGES = sorted(
     file for file in HERE.rglob("*.md") if not NOT_OURS & set(file.relative_to(HERE).parts) and file.stat().st_size
 )

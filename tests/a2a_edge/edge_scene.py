@@ -1,5 +1,6 @@
 """A daemon whose door for A2A is open, its user, agents on it, and clients of the a2a-sdk in front of it."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -104,7 +105,7 @@ class Agent:
         return unread
 
 
-def said(text: str, *, message_id: str | None = None, now: bool = False, **more: Any) -> SendMessageRequest:
+def text_message(text: str, *, message_id: str | None = None, now: bool = False, **more: Any) -> SendMessageRequest:
     """A message of one text part; `now`: answer as soon as it is taken."""
     message = Message(message_id=message_id or str(uuid.uuid4()), role=Role.ROLE_USER, parts=[Part(text=text)], **more)
     request = SendMessageRequest(message=message)
@@ -152,16 +153,16 @@ def text_of(artifact: Any) -> str:
 class PeerAgent:
     """An agent elsewhere: a process with the a2a-sdk's server, on loopback."""
 
-    def __init__(self, folder: str, **said: Any) -> None:
-        self.port: int = said.setdefault("port", free_port())
-        self.effects_file = said.setdefault("effects", f"{folder}/effects-{self.port}")
-        self._said = said
+    def __init__(self, folder: str, **settings: Any) -> None:
+        self.port: int = settings.setdefault("port", free_port())
+        self.effects_file = settings.setdefault("effects", f"{folder}/effects-{self.port}")
+        self._settings = settings
         self.start()
 
     def start(self, **changed: Any) -> None:
-        self._said |= changed
+        self._settings |= changed
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer_program.py")
-        self.process = subprocess.Popen([sys.executable, program, json.dumps(self._said)], stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen([sys.executable, program, json.dumps(self._settings)], stdin=subprocess.DEVNULL)
         eventually(self._listens, "the agent elsewhere listens")
 
     def _listens(self) -> bool:
@@ -189,3 +190,21 @@ class PeerAgent:
             return []
         with open(self.effects_file, encoding="utf-8") as file:
             return [line.strip().partition(" ")[2] for line in file if line.startswith(word + " ")]
+
+
+def rpc(edge, handle, token, method, params=None, *, version="1.0", **more):
+    headers = {"authorization": f"Bearer {token}", "a2a-version": version}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}, **more}
+    return httpx.post(f"{edge.base}/{handle}", json=body, headers=headers, timeout=PATIENCE).json()
+
+
+def plain(text, message_id="m1", **more):
+    return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}], **more}}
+
+
+def answered_now(params):
+    return {**params, "configuration": {"returnImmediately": True}}
+
+
+def run(work):
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))

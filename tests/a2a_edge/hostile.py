@@ -74,7 +74,7 @@ class Server(http.server.ThreadingHTTPServer):
             **self.more,
         }
 
-    def told(self) -> list[str]:
+    def messages(self) -> list[str]:
         """The ids of the messages that came, in order."""
         return [
             body["params"]["message"]["messageId"]

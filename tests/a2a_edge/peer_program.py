@@ -22,7 +22,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-SAID = json.loads(sys.argv[1])
+SETTINGS = json.loads(sys.argv[1])
 
 
 class Worker(AgentExecutor):
@@ -62,15 +62,15 @@ class Worker(AgentExecutor):
 
 
 def note(line: str) -> None:
-    with open(SAID["effects"], "a", encoding="utf-8") as file:
+    with open(SETTINGS["effects"], "a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
 def application() -> Starlette:
-    base = f"http://127.0.0.1:{SAID['port']}"
-    version, binding = SAID.get("version", "1.0"), SAID.get("binding", "JSONRPC")
+    base = f"http://127.0.0.1:{SETTINGS['port']}"
+    version, binding = SETTINGS.get("version", "1.0"), SETTINGS.get("binding", "JSONRPC")
     card = AgentCard(
-        name=SAID.get("name", "Weather"),
+        name=SETTINGS.get("name", "Weather"),
         description="knows the weather",
         version="1",
         capabilities=AgentCapabilities(streaming=False),
@@ -91,16 +91,16 @@ def application() -> Starlette:
             *create_rest_routes(handler, enable_v0_3_compat=True),
         ]
     )
-    if SAID.get("token"):
+    if SETTINGS.get("token"):
         app.add_middleware(BaseHTTPMiddleware, dispatch=wants_token)
     return app
 
 
 async def wants_token(request: Request, call_next) -> Response:
-    if request.headers.get("authorization") != f"Bearer {SAID['token']}":
+    if request.headers.get("authorization") != f"Bearer {SETTINGS['token']}":
         return PlainTextResponse("no", status_code=401)
     return await call_next(request)
 
 
 if __name__ == "__main__":
-    uvicorn.run(application(), host="127.0.0.1", port=SAID["port"], log_level="error")
+    uvicorn.run(application(), host="127.0.0.1", port=SETTINGS["port"], log_level="error")

@@ -109,12 +109,12 @@ def test_a_daemon_in_between_is_killed_again_and_again_and_each_message_arrives_
 
 def killed_while_sending(folder, *, arrives, **card):
     """A daemon that is killed between the record of a message and the answer to it: the ticket afterwards, the ids
-    that the server was told."""
-    told = threading.Event()
+    that the server was messages."""
+    messages = threading.Event()
     go_on = threading.Event()
 
     def answer(_handler, _path, _body):
-        told.set()
+        messages.set()
         go_on.wait(60)
         return result(message("heard"))
 
@@ -130,31 +130,31 @@ client.SdkClient.send = die
             add(here, server.url)
             ticket_id = send(jerry, "rain?")
             if arrives:
-                assert told.wait(60)
+                assert messages.wait(60)
                 here.kill()
             else:
                 here.process.wait(60)
         go_on.set()
         with Edge(f"{folder}/here", a2a_port="off") as here:
             seen = over(here.comes_back("Jerry"), ticket_id)
-        return seen, server.told()
+        return seen, server.messages()
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["after it arrived", "before it left"])
 def test_a_message_in_flight_when_the_daemon_dies_is_said_to_be_unknown_and_not_sent_again(folder, arrives):
-    seen, told = killed_while_sending(folder, arrives=arrives)
+    seen, messages = killed_while_sending(folder, arrives=arrives)
     assert seen["status"] == "cancelled"
     assert "not known whether" in seen["reason"]
-    assert len(told) == (1 if arrives else 0)
+    assert len(messages) == (1 if arrives else 0)
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["after it arrived", "before it left"])
 def test_an_agent_that_takes_a_message_id_once_is_told_again_by_the_same_id(folder, arrives):
     once = {"capabilities": {"extensions": [{"uri": "urn:bascule:a2a:message-id-once"}]}}
-    seen, told = killed_while_sending(folder, arrives=arrives, **once)
+    seen, messages = killed_while_sending(folder, arrives=arrives, **once)
     assert seen["response"] == "heard"
-    assert len(told) == (2 if arrives else 1)
-    assert len(set(told)) == 1
+    assert len(messages) == (2 if arrives else 1)
+    assert len(set(messages)) == 1
 
 
 def test_a_task_that_was_accepted_is_looked_at_by_the_next_life(folder):
@@ -177,10 +177,10 @@ def test_a_task_that_was_accepted_is_looked_at_by_the_next_life(folder):
         done.set()
         with Edge(f"{folder}/here", a2a_port="off") as here:
             assert over(here.comes_back("Jerry"), ticket_id)["response"] == "no"
-        assert len(server.told()) == 1
+        assert len(server.messages()) == 1
 
 
-# Which record, and whether it dies before or after that is on disk; how the ticket ends, how often the agent is told.
+# Which record, before or after it is on disk; how the ticket ends, and how many messages the agent got.
 EDGES = [
     ("a2a.send", "before", "responded", 1),
     ("a2a.send", "after", "cancelled", 0),
@@ -191,8 +191,8 @@ EDGES = [
 ]
 
 
-@pytest.mark.parametrize(("record", "edge", "status", "told"), EDGES)
-def test_a_daemon_dies_at_every_edge_of_a_message_elsewhere(folder, record, edge, status, told):
+@pytest.mark.parametrize(("record", "edge", "status", "messages"), EDGES)
+def test_a_daemon_dies_at_every_edge_of_a_message_elsewhere(folder, record, edge, status, messages):
     bug = f"""
 import bascule.a2a.outgoing as outgoing, os
 store = outgoing.Outgoing._store
@@ -220,7 +220,7 @@ outgoing.Outgoing._store = dying
             here.process.wait(60)
         with Edge(f"{folder}/here", a2a_port="off") as here:
             seen = over(here.comes_back("Jerry"), "question")
-    assert (seen["status"], len(server.told())) == (status, told)
+    assert (seen["status"], len(server.messages())) == (status, messages)
     if status == "responded":
         assert seen["response"] == "no"
     else:
@@ -248,15 +248,15 @@ def test_messages_to_an_agent_of_the_sdk_are_each_told_once_or_said_to_be_unknow
                 else:
                     peer.kill()
                     peer.start()
-            told = Counter()
+            messages = Counter()
             ends = {text: over(jerry, ticket_id) for text, ticket_id in sent.items()}
-            told.update(line.split(" ", 2)[2] for line in peer.effects())
+            messages.update(line.split(" ", 2)[2] for line in peer.effects())
         finally:
             here.__exit__()
-    assert max(told.values()) == 1
+    assert max(messages.values()) == 1
     for text, seen in ends.items():
         if seen["status"] == "responded":
-            assert told[text] == 1
+            assert messages[text] == 1
         else:
             assert "not known whether" in seen["reason"]
     assert any(seen["status"] == "responded" for seen in ends.values())

@@ -80,7 +80,7 @@ def test_every_method_but_the_open_ones_refuses_a_caller_from_outside(house):
         if row.who.kind == "starter":
             # What nobody started is nobody's.
             refusals[row.name].add("not_found")
-    reached = {row.name: said for row in rows if (said := outcome(house, row)) not in refusals[row.name]}
+    reached = {row.name: code for row in rows if (code := outcome(house, row)) not in refusals[row.name]}
     # The message to Jerry, who is published, and the list of one's own.
     assert reached == {"messages.send": "taken", "tickets.list": "taken"}
 

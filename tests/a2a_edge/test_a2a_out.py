@@ -209,14 +209,14 @@ def test_nothing_leaves_while_everything_is_stopped(state, folder):
 
 
 def hostile(edge, agent, answer, **card):
-    """The ticket of one message to such a server, once it is over, and what the server was told."""
+    """The ticket of one message to such a server, once it is over, and what the server was messages."""
     with serving(answer, **card) as server:
         add(edge, server.url, "Hostile")
         sent = ask(agent, "hello", 0, target="Hostile@a2a")
         ticket = ended(agent, sent)
         # The daemon is well, and nothing of it is left to do.
         assert _peer(edge, "Hostile@a2a").get("open", 0) == 0
-        return ticket, server.told()
+        return ticket, server.messages()
 
 
 def cut(handler, _path, _body):
@@ -277,10 +277,10 @@ NESTED = (
     ],
 )
 def test_an_answer_that_cannot_be_read_is_an_unknown_end_and_nothing_is_sent_twice(edge, agent, answer):
-    ticket, told = hostile(edge, agent, answer)
+    ticket, messages = hostile(edge, agent, answer)
     assert ticket["status"] == "cancelled"
     assert "not known whether" in ticket["reason"]
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 @pytest.mark.parametrize(
@@ -299,10 +299,10 @@ def test_an_answer_that_cannot_be_read_is_an_unknown_end_and_nothing_is_sent_twi
     ids=["302", "307", "401", "404", "known", "unknown"],
 )
 def test_a_refusal_ends_the_ticket_and_none_of_its_words_are_shown(edge, agent, answer, why):
-    ticket, told = hostile(edge, agent, answer)
+    ticket, messages = hostile(edge, agent, answer)
     assert ticket["status"] == "cancelled"
     assert why in ticket["reason"]
-    assert len(told) == 1
+    assert len(messages) == 1
     assert "evil words" not in edge.log()
 
 
@@ -323,9 +323,9 @@ def test_a_task_about_which_a_server_lies_is_not_believed(edge, agent):
             )
         )
 
-    ticket, told = hostile(edge, agent, answer)
+    ticket, messages = hostile(edge, agent, answer)
     assert ticket["response"] == "truth"
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 def test_an_answer_larger_than_a_message_is_refused(edge, agent):
@@ -350,10 +350,10 @@ def test_a_server_that_never_answers_is_left_after_its_time(state):
     bug = "import bascule.a2a.machine.client as c; c.SdkClient.__init__.__kwdefaults__['seconds'] = 0.5"
     with Edge(state, a2a_port="off", bug=bug) as edge:
         agent = edge.agent("Jerry", published=False)
-        ticket, told = hostile(edge, agent, answer)
+        ticket, messages = hostile(edge, agent, answer)
         waiting.set()
     assert "no answer within" in ticket["reason"]
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 @pytest.mark.parametrize(

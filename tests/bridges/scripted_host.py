@@ -62,6 +62,8 @@ class FakeScreen:
         # Set by a test: called before an act, with its method.
         self.before = lambda _method: None
         self.gate = None
+        # False: a session that shows no pictures, as most Wayland compositors.
+        self.has_pictures = True
 
     @property
     def host(self):
@@ -241,7 +243,8 @@ class FakeHost:
             window_title=window.title,
             element=element,
             params=resolved,
-            picture=image if picture else None,
+            picture=image if picture and self.screen.has_pictures else None,
+            pictures=self.screen.has_pictures,
         )
 
 

@@ -215,6 +215,15 @@ def test_a_rule_for_one_app_covers_this_process_and_these_acts(desktop):
     assert desktop.asks("click", **CLICK)["rule"] == "desktop-acting-asks"
 
 
+def test_a_question_without_a_picture_says_that_there_can_be_none(desktop):
+    act = {"route": EDITOR, "text": "Dear Ann"}
+    assert "no pictures" not in desktop.asks("typeText", **act)["preview"]
+    desktop.screen.has_pictures = False
+    question = desktop.asks("typeText", route=EDITOR, text="Dear Bob")
+    assert question["preview"].startswith("This session shows no pictures")
+    assert question.get("picture") is None
+
+
 def test_terminals_ask_every_time_and_say_why(desktop):
     act = {"route": XTERM, "text": "rm -rf ~"}
     question = desktop.asks("typeText", **act)

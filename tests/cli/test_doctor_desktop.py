@@ -15,8 +15,8 @@ def patient(tmp_path, **environment):
     [
         ({"DISPLAY": ":1"}, Mark.OK, "X11 at :1"),
         ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0", "SWAYSOCK": "/run/sway"}, Mark.OK, "wayland-0: sway"),
-        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures"),
-        ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "nothing is done"),
+        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures, keys and clicks"),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "elements are read"),
         ({}, Mark.INFO, "nor DISPLAY is set"),
     ],
 )

@@ -21,7 +21,11 @@ def make_client(start_daemon, model):
     made = []
 
     def make(name, *options, daemon=None):
-        made.append(Client(name, daemon or start_daemon(None), model).setup(*options))
+        made.append(
+            Client(name, daemon or start_daemon(None, env={"BASCULE_NATIVE_CHECKPOINT_MS": "60000"}), model).setup(
+                *options
+            )
+        )
         return made[-1]
 
     yield make

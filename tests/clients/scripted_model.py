@@ -86,9 +86,9 @@ def _handler(model):
 
 def _gemini(model, body):
     parts = body["contents"][-1]["parts"]
-    heard = [part.get("functionResponse", {}).get("response") or part.get("text", "") for part in parts]
+    pieces = [part.get("functionResponse", {}).get("response") or part.get("text", "") for part in parts]
     tools = [tool for each in body.get("tools", ()) for tool in each.get("functionDeclarations", ())]
-    reply = model.reply("\n".join(each if isinstance(each, str) else json.dumps(each) for each in heard), tools=tools)
+    reply = model.reply("\n".join(each if isinstance(each, str) else json.dumps(each) for each in pieces), tools=tools)
     is_call = isinstance(reply, Call)
     part = {"functionCall": {"name": reply.tool, "args": reply.arguments}} if is_call else {"text": reply}
     usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}

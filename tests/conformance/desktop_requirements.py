@@ -131,6 +131,7 @@ DSK-5.6-2 must done
     typeText answers with executionId, typed and the evidence.
 DSK-5.6-3 must done
     The text goes by the clipboard and a paste.
+    ~ On Wayland the field's own program is asked first, and what it did is read back.
 DSK-5.6-4 must differs
     The target is given the focus first; if that fails, the paste happens all the same.
     ~ A click is tried then; no paste where another field is known to have the focus, or another window.

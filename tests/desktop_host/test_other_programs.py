@@ -66,7 +66,7 @@ def test_the_pointer_reaches_mousepads_text_though_its_notebook_does_not_say_wha
 def test_gnome_calculator_computes_what_its_buttons_say(host, desktop, kill):
     kill(open_program(desktop, host, "Calculator", "gnome-calculator", "--mode=programming"))
     window = {"window": {"titlePattern": "Calculator"}}
-    ready = {"selectorExists": {"byRole": "AXButton", "titleContains": "7"}}
+    ready = {"selectorExists": {"byRole": "AXButton", "titleContains": "XOR"}}
     host.call("desktop.waitUntil", route=window, condition=ready, timeoutMs=30_000)
     # The fullest window it has: 311 elements.
     seen = snapshot(host, window)

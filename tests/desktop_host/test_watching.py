@@ -13,7 +13,7 @@ from host_process import route
 
 from bascule.desktop.extensions import SetValueCall
 from bascule.desktop.protocol import ElementRef, Target
-from bascule.programs.desktop_host import acting, pointing
+from bascule.programs.desktop_host import acting
 from bascule.programs.desktop_host.acting import Acting, Aim
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.looking import Looking
@@ -31,6 +31,8 @@ AT_ONCE = Pace(0.0, 0.0)
 
 class ScriptedDesktop:
     """One window with one element. `answers`: what it says each time that it is read back, the last one for good."""
+
+    has_pictures = True
 
     def __init__(self, shown, *answers, pace=AT_ONCE):
         self.shown = shown
@@ -135,7 +137,7 @@ FILLED = msgspec.structs.replace(FIELD, value="new")
     ids=["emptied first", "at once", "emptied only", "never"],
 )
 def test_a_value_is_looked_for_until_it_is_there(monkeypatch, answers, effect):
-    monkeypatch.setattr(pointing, "folder_of", str)
+    monkeypatch.setattr(acting, "folder_of", str)
     desktop = ScriptedDesktop(FIELD, *answers)
     trace, acts = Trace(), Acting(Looking(desktop, None, Typed()))
     trace.id = "x"

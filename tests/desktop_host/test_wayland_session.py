@@ -194,7 +194,7 @@ def test_the_doctor_answers_whatever_is_missing(wayland, tmp_path, lost):
         host.close()
 
 
-def test_a_compositor_that_we_do_not_know_is_read_and_not_used(wayland, tmp_path, start):
+def test_a_compositor_that_we_do_not_know_is_used_through_elements_alone(wayland, tmp_path, start):
     """As any other than sway: nothing of X11 is used, although Xwayland is there."""
     app = start("gtk3")
     host = HostProcess(wayland, tmp_path, env={"SWAYSOCK": ""}, stop_keys=True)
@@ -210,17 +210,36 @@ def test_a_compositor_that_we_do_not_know_is_read_and_not_used(wayland, tmp_path
             "keys": "none",
             "clicks": "none",
             "elements": True,
-            "text": "none",
+            "text": "field",
         }
         (window,) = (each for each in host.call("desktop.windows")["windows"] if each["title"] == app.title)
         assert window["pid"] == app.pid
-        options = {"includeScreenshot": False, "snapshot": True}
-        assert "Press me" in host.call("desktop.observe", route=route(app), options=options)["snapshot"]
-        for method, more in (("click", button("Press me")), ("hotkey", {"keys": ["x"]})):
+        seen = host.call("desktop.observe", route=route(app), options={"snapshot": True})
+        assert "Press me" in seen["snapshot"]
+        assert "screenshotPath" not in seen["evidence"]
+        # What an element's own program does, it does without a picture, and that is said.
+        clicked = host.act("desktop.click", route=route(app), **button("Press me"))
+        app.until(pressed=1)
+        assert clicked["method"] == "action"
+        assert "beforeScreenshot" not in clicked["evidence"]
+        name = {"selector": {"titleContains": "Name"}}
+        typed = host.act("desktop.typeText", route=route(app), target=name, text="héllo 中文 😀")
+        app.until(name="héllo 中文 😀")
+        assert (typed["effect"], typed["clipboard"]) == ("confirmed", "untouched")
+        intent = {"method": "desktop.click", "params": {"route": route(app), **button("Press me")}}
+        resolved = host.call("desktop.resolve", intent=intent, picture=True)
+        assert resolved["pictures"] is False
+        assert "picture" not in resolved
+        for method, more in (
+            ("hotkey", {"keys": ["x"]}),
+            ("rightClick", {"target": {"selector": {"titleContains": "pad"}}}),
+            ("typeText", {"target": {"selector": {"byRole": "AXSecureTextField"}}, "text": "word"}),
+        ):
             with pytest.raises(Refused) as refused:
                 host.act(f"desktop.{method}", route=route(app), **more)
             assert refused.value.code in ("DESKTOP_PERMISSION_MISSING", "DESKTOP_ELEMENT_NOT_FOUND")
-        assert "pressed" not in app.state
-        assert "keys" not in app.state
+        with pytest.raises(Refused, match="no pictures"):
+            host.call("desktop.observe", route=route(app), options={"inline": True})
+        assert not {"keys", "pad", "secret"} & app.state.keys()
     finally:
         host.close()

@@ -16,9 +16,12 @@ from wayland_rig import WaylandDesktop
 
 from bascule.programs.desktop_host.linux.wayland.sway import SwaySession
 from bascule.programs.desktop_host.ports import Elsewhere, Halt, Onto
+from patience import PATIENCE
 
 TRIES = 10_000 if os.environ.get("BASCULE_LONG") else 120
 EVERY_SECONDS = 0.004
+# As many may be on their way.
+AHEAD = 50
 
 
 class Thief(threading.Thread):
@@ -101,6 +104,14 @@ def run(wayland, pair, act):
     return asyncio.run(tries())
 
 
+async def keep_pace(pair, kind, sent):
+    """A program that does not read what it is sent is ended by the compositor."""
+    end = time.monotonic() + PATIENCE
+    while sent % AHEAD == 0 and sum(each.state.get(kind, 0) for each in pair) < sent:
+        assert time.monotonic() < end, f"{sent} {kind} arrive"
+        await asyncio.sleep(0.005)
+
+
 def settled(pair, kind, count):
     meant, other = pair
     until(lambda: meant.state.get(kind, 0) + other.state.get(kind, 0) >= count, f"{count} {kind} arrive")
@@ -118,6 +129,7 @@ def test_a_key_reaches_the_window_it_is_for_whoever_takes_the_focus(wayland, pai
                 sent += 1
             except Elsewhere:
                 continue
+            await keep_pace(pair, "keys", sent)
         return sent
 
     sent = run(wayland, pair, act)
@@ -135,6 +147,7 @@ def test_a_click_reaches_the_window_it_is_for_whoever_comes_above(wayland, pair)
                 sent += 1
             except Elsewhere:
                 continue
+            await keep_pace(pair, "buttons", sent)
         return sent
 
     sent = run(wayland, pair, act)

@@ -4,13 +4,11 @@ Deadlines, leases, polls, presence and expiry under a wall clock that jumps are 
 """
 
 import asyncio
-import glob
-import os
 import time
 
 import pytest
-from lacking import missing_here
 from living import Living, eventually
+from wall_clock import WallClock
 from wires import Caller, LinkWire
 
 from bascule.broker.limits import BrokerLimits
@@ -209,27 +207,6 @@ def test_a_sleep_gives_back_no_more_calls_than_a_burst():
 
 
 # -- a real daemon, whose wall clock is moved under it --
-
-
-class WallClock:
-    """What libfaketime shows to processes started from now on, and to those that run already."""
-
-    def __init__(self, path, monkeypatch):
-        libraries = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
-        if not libraries:
-            missing_here("no libfaketime to move a process's clock with (Debian: libfaketime)")
-        self._path = os.fspath(path)
-        self.set("+0")
-        monkeypatch.setenv("LD_PRELOAD", libraries[0])
-        monkeypatch.setenv("FAKETIME_TIMESTAMP_FILE", self._path)
-        monkeypatch.setenv("FAKETIME_NO_CACHE", "1")
-        # Without this a backward jump holds up the event loop itself, which no machine's clock does.
-        monkeypatch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-
-    def set(self, text):
-        with open(f"{self._path}.new", "w") as file:
-            file.write(text + "\n")
-        os.replace(f"{self._path}.new", self._path)
 
 
 def year(daemon):

@@ -191,10 +191,10 @@ class Story:
 
     def _check_order(self, name: str, ticket: str, there: str, id_: str) -> None:
         shown: dict[str, Any] = self.machines[name].show(ticket)
-        said = [reply["payload"] for reply in shown.get("replies", [])]
-        expected = [f"{there}/{id_}/{number + 1}" for number in range(len(said))]
-        if said != expected and not self.rolled_back:
-            raise Broken(f"M2: replies of {ticket} are {said}")
+        payloads = [reply["payload"] for reply in shown.get("replies", [])]
+        expected = [f"{there}/{id_}/{number + 1}" for number in range(len(payloads))]
+        if payloads != expected and not self.rolled_back:
+            raise Broken(f"M2: replies of {ticket} are {payloads}")
 
     def _check_deliveries(self) -> None:
         """M2: a ticket enters the store of an inbox once: its arrival is recorded once."""

@@ -239,7 +239,7 @@ def test_a_thief_who_was_first_shows_other_words_than_the_screen_of_the_owner(ho
         holder.accept("laptop", expected)
 
 
-def test_whoever_has_only_seen_the_public_key_of_a_code_is_refused(holder, laptop):
+def test_the_public_key_of_a_code_alone_opens_nothing(holder, laptop):
     """The server sees that key at every login."""
     assert laptop.knock(proof=os.urandom(32)).refusal == Refusal.CODE_UNKNOWN
     # Control: with the code it is taken.

@@ -86,7 +86,7 @@ def _replies_count_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Arrivals, "_word_of_copy", any_order)
 
 
-def _nothing_is_said_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 4: what has no receipt goes again."""
 
     def once(self: Any, node: str, item_id: str, _now: float) -> None:
@@ -129,7 +129,7 @@ RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
     _older_words_count,
     _copies_are_forgotten,
     _replies_count_in_any_order,
-    _nothing_is_said_twice,
+    _nothing_is_sent_twice,
     _receipts_come_before_the_disk,
     _a_cancel_before_its_offer_leaves_nothing,
     _home_does_not_say_how_it_ended,

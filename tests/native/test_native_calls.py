@@ -209,3 +209,60 @@ def _until(condition):
             return found
         time.sleep(0.02)
     raise AssertionError("it did not happen")
+
+
+def test_a_daemon_that_was_killed_meanwhile_still_knows_how_to_undo(scene):
+    path = scene.root / "src" / "m9.py"
+    was = path.read_bytes()
+    _, answer = scene.before("rm src/m9.py")
+    path.unlink()
+    scene.close()
+    scene.daemon.kill()
+    scene.daemon.start()
+    again = Scene(scene.daemon, scene.root)
+    try:
+        assert again.after("rm src/m9.py", "t1")["record"] == "gap"
+        again.undo(answer["runId"])
+        assert path.read_bytes() == was
+    finally:
+        again.close()
+
+
+def test_a_huge_file_costs_the_rest_nothing(scene):
+    huge = scene.root / "huge.bin"
+    with huge.open("wb") as file:
+        file.truncate(80 * 1024 * 1024)
+    answer = scene.run("rm -rf src huge.bin")
+    undone = scene.undo(answer["runId"])
+    assert (scene.root / "src" / "m1.py").exists()
+    assert [each["path"] for each in undone["leftAlone"]] == ["huge.bin"]
+
+
+def test_a_run_of_a_native_call_can_be_cancelled_and_stop_everything_does_not_wait_for_it(scene):
+    _, answer = scene.before("rm -rf src")
+    _, other = scene.before("rm -rf tests")
+    ended = scene.wire.call("runs.cancel", {"runId": answer["runId"]})
+    assert ended["status"] == "error"
+    scene.wire.call("admin.stop", {})
+    waited = scene.wire.call("runs.wait", {"runId": other["runId"], "waitMs": 60_000})
+    assert waited["status"] == "error"
+
+
+def test_where_nobody_can_be_asked_a_call_that_asks_is_denied_and_never_hangs(scene):
+    """No passphrase is set, so there is no person to ask."""
+    codex = Scene(scene.daemon, scene.root, "codex", "session-2")
+    try:
+        codex.wire.call("native.mode", {"client": "codex", "mode": "enforce"})
+        done = hook(codex, bash(codex, "git push", "t1"))
+        answer = json.loads(done.stdout)["hookSpecificOutput"]
+        assert (answer["permissionDecision"], "native-sends" in answer["permissionDecisionReason"]) == ("deny", True)
+    finally:
+        codex.close()
+
+
+def test_a_session_begins_with_what_its_user_chose(scene):
+    start = scene.event("SessionStart")
+    assert hook(scene, start).stdout == ""
+    scene.wire.call("native.mode", {"client": "claude", "mode": "enforce"})
+    assert "calls go on while" in json.loads(hook(scene, start).stdout)["systemMessage"]
+    assert "calls are refused while" in json.loads(hook(scene, start, "--closed").stdout)["systemMessage"]

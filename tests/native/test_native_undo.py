@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from native_scene import Scene, git, make_project, snapshot
+from native_scene import ENVIRONMENT, Scene, git, make_project, snapshot
 
 from bascule.foundation.errors import Conflict
 
@@ -139,7 +139,7 @@ def test_a_project_without_git_is_undone_as_well(start_daemon, tmp_path):
     root = home / "plain"
     root.mkdir(parents=True)
     (root / "a").write_text("a")
-    plain = Scene(start_daemon(None, env={"HOME": str(home)}), root)
+    plain = Scene(start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), root)
     try:
         plain.note("SessionStart")
         answer = plain.run("rm -rf a")
@@ -152,7 +152,7 @@ def test_a_project_without_git_is_undone_as_well(start_daemon, tmp_path):
 def test_in_the_home_itself_there_is_no_undo_and_it_says_so(start_daemon, tmp_path):
     home = tmp_path / "home"
     make_project(home / "project")
-    outside = Scene(start_daemon(None, env={"HOME": str(home)}), home)
+    outside = Scene(start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), home)
     try:
         _, answer = outside.before("rm -rf build")
         assert "runId" not in answer

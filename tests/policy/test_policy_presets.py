@@ -35,6 +35,12 @@ ORDINARY = {"command": "ls -la", "path": "/home/me/project/notes.txt"}
 
 # Whatever is not listed is allowed. A new method that some preset should refuse is added here first.
 ADMIN = (
+    "a2a.addAgent",
+    "a2a.addToken",
+    "a2a.publish",
+    "a2a.removeAgent",
+    "a2a.revokeToken",
+    "a2a.unpublish",
     "agents.revoke",
     "daemon.backup",
     "daemon.gc",
@@ -47,6 +53,15 @@ ADMIN = (
     "desktop.disable",
     "desktop.resume",
     "native.mode",
+    "mesh.new",
+    "mesh.init",
+    "mesh.invite",
+    "mesh.join",
+    "mesh.accept",
+    "mesh.deny",
+    "mesh.revoke",
+    "mesh.keep",
+    "mesh.leave",
 )
 WRITES = ("createFile", "editFile", "deleteFile")
 READ_ONLY = (*(f"workspace.{name}" for name in WRITES), "files.write", "files.delete", "runs.undo", "runs.commit")
@@ -76,6 +91,9 @@ RESTRICTED = {
     **{("restrictive", who, f"games.{name}"): ("deny", "no-games") for who, name in product(EVERYONE, PLAYS)},
     **{("restrictive", who, "native.write"): ("deny", "native-read-only") for who in EVERYONE},
     **{("restrictive", who, "native.shell"): ("ask", "native-commands-ask") for who in ASKED},
+    **{
+        ("restrictive", *each): ("deny", "no-other-machines") for each in product(EVERYONE, ("mesh.offer", "mesh.meet"))
+    },
     ("restrictive", LOCAL, "spaces.open"): ("ask", "spaces-ask"),
     ("restrictive", JERRY, "spaces.open"): ("ask", "spaces-ask"),
 }

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from bascule.a2a.peers import Peers, read_token
-from bascule.a2a.ports import AgentClient, EndUnknown, NotSent, PeerState, Refused, Said
+from bascule.a2a.ports import AgentClient, EndUnknown, NotSent, PeerAnswer, PeerState, Refused
 from bascule.a2a.protocol import BEHIND, PeerParams, PeerView
 from bascule.a2a.records import Letter, Peer, Stage
 from bascule.foundation.backoff import Backoff
@@ -83,7 +83,7 @@ class Outgoing:
         for ticket_id, letter in store.load("outside_letters", Letter):
             self._letters.apply(ticket_id, letter)
         self._tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
-        self._carrying: dict[str, asyncio.Event] = {}
+        self._delivering: dict[str, asyncio.Event] = {}
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._used = False
         peers.on_added.append(self._wake_all)
@@ -135,7 +135,7 @@ class Outgoing:
             at=message.at,
         )
         tx.put(self._letters, message.ticket_id, letter)
-        tx.after.append(partial(self._carry_on, message.ticket_id))
+        tx.after.append(partial(self._start_delivery, message.ticket_id))
 
     def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
         letter = self._letters.rows.get(ticket_id)
@@ -175,7 +175,7 @@ class Outgoing:
         """What the last life left goes on."""
         for tickets in list(self._open.values()):
             for ticket_id in sorted(tickets):
-                self._carry_on(ticket_id)
+                self._start_delivery(ticket_id)
 
     def resume(self, _tx: Transaction) -> None:
         """A person lets things begin again."""
@@ -189,12 +189,12 @@ class Outgoing:
 
     # -- one letter --
 
-    def _carry_on(self, ticket_id: str) -> None:
-        if ticket_id not in self._carrying:
-            self._carrying[ticket_id] = asyncio.Event()
-            self._tasks.start(self._carry(ticket_id), f"letter {ticket_id}")
+    def _start_delivery(self, ticket_id: str) -> None:
+        if ticket_id not in self._delivering:
+            self._delivering[ticket_id] = asyncio.Event()
+            self._tasks.start(self._deliver(ticket_id), f"letter {ticket_id}")
 
-    async def _carry(self, ticket_id: str) -> None:
+    async def _deliver(self, ticket_id: str) -> None:
         """Until it is over. One step at a time: each leaves the row as a crash right after it must find it."""
         pauses = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         tries = 0
@@ -214,10 +214,10 @@ class Outgoing:
                     pauses.reset()
                 await self._pause(ticket_id, next(pauses))
         finally:
-            self._carrying.pop(ticket_id, None)
+            self._delivering.pop(ticket_id, None)
 
     async def _try(self, ticket_id: str, letter: Letter, peer: Peer, *, last: bool) -> str | None:
-        """One step; what is wrong with the agent, if anything. `last`: an unknown end is said, not tried again."""
+        """One step; what is wrong with the agent, if anything. `last`: an unknown end is answer, not tried again."""
         try:
             await self._step(ticket_id, letter, peer)
         except Refused as error:
@@ -253,7 +253,7 @@ class Outgoing:
                     await self._client().cancel(peer, token, letter.task_id)
                     await self._store("a2a.cancelled", ticket_id, lambda tx, now: self._end(tx, ticket_id, now))
                 case Stage.ACCEPTED:
-                    await self._hear(ticket_id, await self._client().look(peer, token, letter.task_id))
+                    await self._receive(ticket_id, await self._client().look(peer, token, letter.task_id))
                 case Stage.OVER:
                     pass
 
@@ -282,14 +282,14 @@ class Outgoing:
 
     async def _send(self, ticket_id: str, letter: Letter, peer: Peer, token: str | None) -> None:
         before = self._letters.rows.get(self._before(ticket_id, letter))
-        said = await self._client().send(
+        answer = await self._client().send(
             peer,
             token,
             letter,
             task_id=before.task_id if before is not None and before.wants_input else "",
             context_id=before.context_id if before is not None else "",
         )
-        await self._hear(ticket_id, said)
+        await self._receive(ticket_id, answer)
 
     def _before(self, ticket_id: str, letter: Letter) -> str:
         """The letter of the same conversation that the agent answered last."""
@@ -307,45 +307,45 @@ class Outgoing:
             default=(0, ""),
         )[1]
 
-    async def _hear(self, ticket_id: str, said: Said) -> None:
-        match said.state:
+    async def _receive(self, ticket_id: str, answer: PeerAnswer) -> None:
+        match answer.state:
             case PeerState.WORKING:
                 now = self._letters.rows.get(ticket_id)
                 if now is None or now.stage is not Stage.ACCEPTED:
-                    await self._store("a2a.accepted", ticket_id, partial(self._accept, ticket_id, said))
-            case state if state in _WITHOUT_RESULT and not said.payload:
+                    await self._store("a2a.accepted", ticket_id, partial(self._accept, ticket_id, answer))
+            case state if state in _WITHOUT_RESULT and not answer.payload:
                 await self._refuse(ticket_id, f"the agent says {state.value}, and not why")
             case _:
                 # What it says is for the sender alone, also when it failed: a reason is seen by all who watch.
-                await self._store("a2a.answer", ticket_id, partial(self._answer, ticket_id, said))
+                await self._store("a2a.answer", ticket_id, partial(self._answer, ticket_id, answer))
 
     # -- changes, each with its record --
 
-    def _accept(self, ticket_id: str, said: Said, tx: Transaction, letter: Letter) -> None:
+    def _accept(self, ticket_id: str, answer: PeerAnswer, tx: Transaction, letter: Letter) -> None:
         stage = Stage.ACCEPTED if letter.expect_reply or letter.cancel else Stage.OVER
-        changed = _replace(letter, stage=stage, task_id=said.task_id, context_id=said.context_id)
+        changed = _replace(letter, stage=stage, task_id=answer.task_id, context_id=answer.context_id)
         tx.put(self._letters, ticket_id, changed)
         self._mail.acknowledge(tx, ticket_id)
 
-    def _answer(self, ticket_id: str, said: Said, tx: Transaction, letter: Letter) -> None:
-        payload = codec.encode(said.payload)
+    def _answer(self, ticket_id: str, answer: PeerAnswer, tx: Transaction, letter: Letter) -> None:
+        payload = codec.encode(answer.payload)
         if len(payload) > MAX_REPLY_BYTES:
             self._refuse_now(
                 ticket_id, f"its answer has {len(payload)} bytes; at most {MAX_REPLY_BYTES} are taken", tx, letter
             )
             return
-        asks = said.state is PeerState.INPUT_REQUIRED and bool(said.task_id)
+        asks = answer.state is PeerState.INPUT_REQUIRED and bool(answer.task_id)
         over = _replace(
             letter,
             stage=Stage.OVER,
             payload=_NOTHING,
-            task_id=said.task_id,
-            context_id=said.context_id,
+            task_id=answer.task_id,
+            context_id=answer.context_id,
             wants_input=asks,
         )
         tx.put(self._letters, ticket_id, over)
-        done = said.state is PeerState.COMPLETED
-        metadata: dict[str, Any] = {} if done else {"a2a": {"state": said.state.value}}
+        done = answer.state is PeerState.COMPLETED
+        metadata: dict[str, Any] = {} if done else {"a2a": {"state": answer.state.value}}
         sender = agent_principal(f"{letter.peer}@{BEHIND}")
         if not letter.cancel:
             self._mail.answer(tx, ticket_id, IncomingReply(sender=sender, number=1, payload=payload, metadata=metadata))
@@ -417,7 +417,7 @@ class Outgoing:
         letter = self._letters.rows.get(ticket_id)
         if letter is None or letter.stage is Stage.OVER:
             return
-        waking = self._carrying[ticket_id]
+        waking = self._delivering[ticket_id]
         try:
             async with asyncio.timeout(seconds):
                 await waking.wait()
@@ -426,7 +426,7 @@ class Outgoing:
         waking.clear()
 
     def _wake(self, ticket_id: str) -> None:
-        if (waking := self._carrying.get(ticket_id)) is not None:
+        if (waking := self._delivering.get(ticket_id)) is not None:
             waking.set()
 
     def _wake_all(self, name: str) -> None:

@@ -21,7 +21,7 @@ class PeerState(StrEnum):
     CANCELED = "canceled"
 
 
-class Said(NamedTuple):
+class PeerAnswer(NamedTuple):
     """What an agent elsewhere said, as plain values."""
 
     state: PeerState
@@ -48,10 +48,10 @@ class AgentClient(Protocol):
 
     async def fetch_card(self, url: str, token: str | None) -> bytes: ...
 
-    async def send(self, peer: Peer, token: str | None, letter: Letter, *, task_id: str, context_id: str) -> Said:
+    async def send(self, peer: Peer, token: str | None, letter: Letter, *, task_id: str, context_id: str) -> PeerAnswer:
         """`task_id` and `context_id`: of the conversation before, or ""."""
 
-    async def look(self, peer: Peer, token: str | None, task_id: str) -> Said: ...
+    async def look(self, peer: Peer, token: str | None, task_id: str) -> PeerAnswer: ...
 
     async def cancel(self, peer: Peer, token: str | None, task_id: str) -> None: ...
 

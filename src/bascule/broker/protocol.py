@@ -17,7 +17,7 @@ DEFAULT_WAIT_MS = 25_000
 # (8) "configurable TTL (default 30 minutes)"; the reply deadline defaults to the same.
 DEFAULT_TIMEOUT_MS = 30 * 60_000
 DEFAULT_TICKET_TTL_MS = 30 * 60_000
-# A week: longer than any agent is meant to think about one message.
+# Longer than any agent is meant to think about one message.
 MAX_TIMEOUT_MS = 7 * 24 * 3_600_000
 # A shorter heartbeat is a denial of service against ourselves; a longer one than a day says nothing.
 MIN_HEARTBEAT_MS = 100
@@ -49,11 +49,7 @@ WaitMs = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds to wait; 
 TimeoutMs = Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)]
 BellText = Annotated[
     str,
-    Meta(
-        pattern=r"^[!-~]([ -~]*[!-~])?$",
-        max_length=MAX_BELL_CHARS,
-        description="Who rings: visible ASCII, 1 to 64 characters",
-    ),
+    Meta(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=MAX_BELL_CHARS, description="Who rings: 1 to 64 visible ASCII"),
 ]
 # "string or structured JSON body" (4.2).
 Payload = Any
@@ -83,13 +79,12 @@ class AgentStatus(StrEnum):
     OFFLINE = "offline"
     # Online when the daemon stopped, and not seen since: it may have ended meanwhile.
     UNKNOWN = "unknown"
-    # On another machine that nothing was heard of for a while; its messages wait here.
+    # On a machine that nothing was heard of for a while; its messages wait here.
     UNREACHABLE = "unreachable"
 
 
-# The whole life of a ticket. A missing cell is an event that changes nothing there: a late
-# acknowledgement of a settled ticket is noted, a second reply is kept beside the first. A reply to a
-# cancelled ticket is the one refusal, and `service` answers it with 409 `ticket cancelled`.
+# The whole life of a ticket. A missing cell is an event that changes nothing there: a late acknowledgement of a settled
+# ticket is noted, a second reply is kept. A reply to a cancelled ticket is the one refusal: 409 `ticket cancelled`.
 TRANSITIONS: dict[tuple[TicketStatus, TicketEvent], TicketStatus] = {
     (TicketStatus.PENDING, TicketEvent.ACK): TicketStatus.DELIVERED,
     (TicketStatus.PENDING, TicketEvent.REPLY): TicketStatus.RESPONDED,
@@ -114,8 +109,7 @@ class RegisterParams(Params, frozen=True, kw_only=True):
     type: TypeText = "agent"
     metadata: dict[str, Any] = {}
     heartbeat_interval_ms: Annotated[int, Meta(ge=MIN_HEARTBEAT_MS, le=MAX_HEARTBEAT_MS)] | None = None
-    # Ours: refuse (409) when another live link connection acts as this agent, even with its token.
-    # The stdio program asks for it, so that two clients started alike get two names.
+    # Ours: refuse (409) when another live link connection acts as this agent, even with its token: `bascule mcp` asks.
     exclusive: bool = False
     # Ours: groups whose queue it shares. Left out on a reconnect, they stay as they were.
     groups: Annotated[list[AgentIdText], Meta(max_length=MAX_GROUPS)] | None = None
@@ -180,7 +174,7 @@ class SendParams(Params, frozen=True, kw_only=True):
     # Ours.
     conversation_id: TicketIdText | None = None
     require_online: bool = False
-    # Ours: an ask in one call, answered when the ticket is settled or this time is over.
+    # An ask in one call, answered when the ticket is settled or this time is over.
     wait_ms: WaitMs = 0
 
 
@@ -202,7 +196,7 @@ class BroadcastParams(Params, frozen=True, kw_only=True):
     # Who: these handles, or everyone but the sender that fits `type`.
     agent_ids: Annotated[list[TargetText], Meta(min_length=1, max_length=MAX_BROADCAST)] | None = None
     type: str | None = None
-    # Everyone of this machine, or also of those that can be reached from it.
+    # Everyone of this machine, or also of others.
     scope: Literal["local", "mesh"] = "local"
     broadcast_id: BroadcastIdText | None = None
     metadata: dict[str, Any] = {}
@@ -394,9 +388,8 @@ class TicketsListParams(Params, frozen=True, kw_only=True):
     party: TargetText | None = None
     # Only tickets sent before this one: the last one of the page before.
     before: TicketIdText | None = None
-    # Only those with this text in their id, conversation, group, sender or addressee; for their two sides and the
-    # person also in what was said. Upper and lower case are the same. At most 2,000 tickets and 4 MiB of payloads are
-    # looked at.
+    # Only those with this text, in any case, in id, conversation, group, sender or addressee; for their two sides and
+    # the person also in what was said. At most 2,000 tickets and 4 MiB of payloads are looked at.
     text: Annotated[str, Meta(min_length=1, max_length=MAX_SEARCH_CHARS)] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
 
@@ -421,7 +414,7 @@ class Delivery(Result, frozen=True, kw_only=True):
     state: DeliveryState
     # Since when.
     at: str
-    # Which bells were rung while it waited. Kept in memory: empty after a restart, and once acknowledged.
+    # Bells that were rung while it waited. Kept in memory: empty after a restart, and once acknowledged.
     by: list[str] = []
 
 

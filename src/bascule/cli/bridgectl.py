@@ -13,7 +13,7 @@ from bascule.foundation.text import one_line, visible
 from bascule.local_client import choice, exits
 from bascule.local_client.exits import Refusal, WrongUsage
 from bascule.local_client.http import call
-from bascule.local_client.values import agent_id, ticket_id
+from bascule.local_client.values import agent_id, target_id, ticket_id
 from bascule.programs.helpers import program, terminal
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -74,7 +74,7 @@ def _list_agents(options: argparse.Namespace, state: str) -> int:
 
 
 def _list_tickets(options: argparse.Namespace, state: str) -> int:
-    agent = agent_id(options.agent) if options.agent else None
+    agent = target_id(options.agent) if options.agent else None
     query = _query(status=options.status, agentId=agent, limit=options.limit or DEFAULT_LIMIT)
     tickets = call(choice.find_door(state), "GET", "/tickets" + query)
     if options.json:
@@ -183,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="list agents or tickets").add_subparsers(metavar="WHAT", required=True)
     agents = _command(listing, "agents", "who is registered", _list_agents)
     agents.add_argument("--type", help="only this kind")
-    agents.add_argument("--status", choices=("online", "offline", "unknown"))
+    agents.add_argument("--status", choices=("online", "offline", "unknown", "unreachable"))
     agents.add_argument("--limit", metavar="N", type=_count, help="at most N")
     tickets = _command(listing, "tickets", "what was sent, newest first", _list_tickets)
     tickets.add_argument("--status", choices=("pending", "delivered", "responded", "timeout", "cancelled"))

@@ -16,11 +16,11 @@ class Capabilities(Result, frozen=True, kw_only=True, omit_defaults=False):
     session: str
     # Where windows are, and which lies above which.
     places: bool
-    # `crop`: of the screen, with what is not the window's covered. `none`: there are none, so nothing is done.
+    # `crop`: of the screen, with what is not the window's covered.
     pictures: Literal["crop", "none"]
     keys: Hold
     clicks: Hold
-    # Elements can be read.
+    # Elements can be read, and pressed and set through their programs.
     elements: bool
     # What comes first when a text is typed: a paste, or the field's own program.
     text: Literal["paste", "field", "none"]

@@ -106,6 +106,8 @@ class ResolveResult(Result, frozen=True, kw_only=True):
     # Without meta and confirm: route by pid and windowId, targets by elementRef.
     params: dict[str, Any]
     picture: InlineImage | None = None
+    # False: this session shows none, whoever asks.
+    pictures: bool = True
 
 
 class StopResult(Result, frozen=True, kw_only=True, omit_defaults=False):

@@ -36,6 +36,7 @@ _ROWS: Final[Mapping[str, Row]] = {row.name: row for row in METHODS}
 _TERMINAL_NOTE: Final = (
     "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it."
 )
+_NO_PICTURE_NOTE: Final = "This session shows no pictures: what is said here is what the program says of itself."
 _BEYOND_NOTE: Final = "These keys are for the desktop itself, whatever app is in front."
 
 
@@ -88,7 +89,7 @@ class Judging:
             _bound(call, found),
             lambda: (
                 previews.summary(call.method, params, found.bundle_id, found.element),
-                previews.preview(call.method, params, found, _notes(about)),
+                previews.preview(call.method, params, found, _notes(about, pictures=found.pictures)),
             ),
             picture=None if picture is None else msgspec.json.decode(f'"{picture.data}"'.encode(), type=bytes),
             illustrate=illustrate,
@@ -195,8 +196,9 @@ class Judging:
         return _offers(call.principal, _ROWS[call.method], about)
 
 
-def _notes(about: DesktopFacts) -> tuple[str, ...]:
-    return (*((_TERMINAL_NOTE,) if about.terminal else ()), *((_BEYOND_NOTE,) if about.beyond else ()))
+def _notes(about: DesktopFacts, *, pictures: bool) -> tuple[str, ...]:
+    notes = ((_TERMINAL_NOTE, about.terminal), (_BEYOND_NOTE, about.beyond), (_NO_PICTURE_NOTE, not pictures))
+    return tuple(note for note, holds in notes if holds)
 
 
 def doing_of(method: str) -> Doing:

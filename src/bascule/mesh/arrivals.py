@@ -23,8 +23,9 @@ from bascule.foundation.errors import (
     PolicyDenied,
     TooLarge,
 )
-from bascule.kernel.call import DAEMON, Call, Principal, agent_principal, node_principal
-from bascule.kernel.event_ring import Fact, Kind
+from bascule.foundation.timers import Timers
+from bascule.kernel.call import Call, Principal, agent_principal, node_principal
+from bascule.kernel.event_ring import Fact
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import Log
@@ -38,8 +39,6 @@ from bascule.mesh.nodes import Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.protocol import (
     BODY,
-    FINAL,
-    PASSING,
     VERSION,
     Acked,
     Anchor,
@@ -52,7 +51,7 @@ from bascule.mesh.protocol import (
     Reply,
     Taken,
 )
-from bascule.mesh.records import OutItem
+from bascule.mesh.receipts import Receipts
 from bascule.mesh.state import MeshState
 from gabp import codec
 
@@ -80,6 +79,7 @@ class Arrivals:
         on_hello: Callable[[Node, Hello], None],
         on_lost_life: Callable[[Node], None],
         on_stranger: Callable[[Node], None],
+        timers: Timers,
         max_offers: int = MAX_OFFERS_PER_SECOND,
     ) -> None:
         """`on_lost_life`: a letter of a life that its node has forgotten, because it was restored from a backup.
@@ -88,18 +88,26 @@ class Arrivals:
         self._clock = clock
         self._mail = mail
         self._nodes = nodes
-        self._outbox = outbox
         self._courier = courier
         self._home = home
         self._copies = copies
         self._gate = gate
         self._journal = journal
         self._log = log
-        self._publish = publish
         self._on_hello = on_hello
         self._on_lost_life = on_lost_life
         self._on_stranger = on_stranger
         self._max_offers = max_offers
+        self.receipts = Receipts(
+            state=state,
+            outbox=outbox,
+            home=home,
+            copies=copies,
+            journal=journal,
+            timers=timers,
+            publish=publish,
+            refuse=lambda principal, params: self.call(principal, rows.REFUSED.name, params, _try_again),
+        )
         # Nodes whose newest anchor is not on disk yet.
         self.newly_held: set[str] = set()
         # By node: the second, and the offers in it.
@@ -120,8 +128,10 @@ class Arrivals:
             return None
         envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor)
         self._hold_anchor(src, body.anchor)
-        for item in body.items:
-            self._item(node, item, envelope)
+        # One commit for one letter: a receipt that rides with an offer would have it wait for a sync of its own.
+        with self._journal.together():
+            for item in body.items:
+                self._item(node, item, envelope)
         peer = self._state.peer(src)
         if body.started < peer.started and body.anchor.seq > peer.began:
             # Its letters still come after it was rolled back: it is told what it said, once that is on our disk.
@@ -145,7 +155,7 @@ class Arrivals:
             case Acked() | Reply():
                 self._word_of_copy(name, item, envelope)
             case Receipt():
-                self._receipt(name, item, envelope.anchor)
+                self.receipts.add(name, item, envelope.anchor)
             case Hello():
                 self._on_hello(node, item)
 
@@ -271,46 +281,6 @@ class Arrivals:
     def _confirm_if_durable(self, name: str, taken: Taken, durable: Deferred[None]) -> None:
         if not durable.cancelled() and durable.exception() is None:
             self._courier.confirm(name, taken)
-
-    def _receipt(self, name: str, receipt: Receipt, anchor: Anchor) -> None:
-        tx = Transaction()
-        changed = False
-        for taken in receipt.taken:
-            item = self._state.out.rows.get(taken.id)
-            if item is None or item.node != name or item.ticket != taken.ticket:
-                continue
-            if item.kind == "offer":
-                self._offer_taken(tx, taken, item, anchor)
-                continue
-            self._outbox.remove(tx, taken.id)
-            if item.kind in ("cancel", "over"):
-                self._home.arrived(tx, item, anchor.seq)
-            if item.kind in ("acked", "reply"):
-                changed |= self._copies.confirmed(tx, item, taken, anchor.seq)
-                if item.kind == "reply" and taken.refused is not None:
-                    id_ = self._copies.id_of(name, item.ticket)
-                    self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused))
-        if tx.puts and changed:
-            tx.subject, tx.details = name, {"peer": f"{anchor.seq}:{anchor.head}"}
-            self._journal.commit(tx, DAEMON, "mesh.receipt")
-        elif tx.puts:
-            self._journal.commit_quietly(tx)
-
-    def _offer_taken(self, tx: Transaction, taken: Taken, item: OutItem, anchor: Anchor) -> None:
-        name = item.node
-        if taken.refused is None:
-            self._home.arrived(tx, item, anchor.seq)
-            self._outbox.remove(tx, taken.id)
-        elif taken.refused in PASSING:
-            if taken.refused == "busy" and self._home.ask_around(tx, item):
-                self._outbox.remove(tx, taken.id)
-            else:
-                self._outbox.later(name, taken.id)
-        else:
-            why = taken.refused if taken.refused in FINAL else "policy"
-            params = rows.RefusedParams(ticket=item.ticket, why=why, text=taken.text)
-            self._outbox.remove(tx, taken.id)
-            self.call(node_principal(name), rows.REFUSED.name, params, _try_again)
 
     def _hold_anchor(self, name: str, anchor: Anchor) -> None:
         """In memory with each letter; the next sweep writes it down."""

@@ -6,6 +6,7 @@ Everything it does may be done twice, so a daemon that died in between goes on w
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from bascule.foundation.backoff import Backoff
@@ -140,8 +141,14 @@ class Connection:
             self.post = self._machine.make_post(row)
             if row.mesh_secret is not None and self.on_join is not None:
                 self.post.on_join(self.on_join)
+                self.post.on_wiped(partial(self._make_again, row))
             await self.post.open(_CardReader(self.traffic.begin(self.post, row), self._take_card))
         self._show_cards(row, self.post)
+
+    async def _make_again(self, row: Membership) -> None:
+        """The server has lost everything. No promise rests on it: what was under way is in the outboxes."""
+        self._log("mesh.wiped", level="warning", servers=", ".join(row.servers))
+        await self._machine.set_up(row, self.hub)
 
     async def _end(self) -> None:
         post, hub = self.post, self.hub

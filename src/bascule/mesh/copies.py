@@ -1,6 +1,7 @@
 """Tickets from elsewhere: this daemon delivers them, and their home decides how they end."""
 
 import hashlib
+import re
 from functools import partial
 
 import msgspec
@@ -20,14 +21,20 @@ from bascule.mesh.state import MeshState
 from gabp import codec
 
 _replace = msgspec.structs.replace
+# Of an id as `new_ticket_id` makes it.
+_TIME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7")
 # Of one node, kept until their time: each is a few hundred bytes. Over it the oldest are dropped, and offers as old as
 # those are not taken any more.
 MAX_COPIES_PER_NODE = 200_000
 
 
 def copy_id(sign_key: str, ticket: str) -> str:
-    """Ours for a ticket of theirs: nobody can choose it to be the id of another ticket here."""
-    return COPY_ID_PREFIX + hashlib.sha256(f"{sign_key}\0{ticket}".encode()).hexdigest()[:32]
+    """Ours for a ticket of theirs: nobody can choose it to be the id of another ticket here.
+
+    It begins with the time in theirs, where there is one, so that what comes together lies together on disk too."""
+    digest = hashlib.sha256(f"{sign_key}\0{ticket}".encode()).hexdigest()[:32]
+    at = _TIME.match(ticket)
+    return f"{COPY_ID_PREFIX}{at[1]}{at[2]}{digest}" if at is not None else COPY_ID_PREFIX + digest
 
 
 def principal_of(item: Offer, node: str) -> Principal:
@@ -145,13 +152,13 @@ class Copies:
     def acked(self, tx: Transaction, id_: str) -> None:
         copy = self._state.copies.rows.get(id_)
         if copy is not None:
-            self._tell(tx, copy, Acked(id=self._new_id(), ticket=copy.home))
+            self._put_out(tx, copy, Acked(id=self._new_id(), ticket=copy.home))
 
     def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
         copy = self._state.copies.rows.get(id_)
         if copy is not None:
             tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
-            self._tell_reply(tx, copy, reply)
+            self._send_reply(tx, copy, reply)
 
     def again(self, tx: Transaction, node: str, seq: int) -> int:
         """Home was rolled back to this end of its ledger: replies that it confirmed later go again."""
@@ -161,7 +168,7 @@ class Copies:
                 replies = self._mail.replies(id_)
                 tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0))
                 for reply in replies:
-                    self._tell_reply(tx, copy, reply)
+                    self._send_reply(tx, copy, reply)
                     count += 1
         return count
 
@@ -174,7 +181,7 @@ class Copies:
 
     # -- inside --
 
-    def _tell_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> None:
+    def _send_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> None:
         item = Reply(
             id=self._new_id(),
             ticket=copy.home,
@@ -183,9 +190,9 @@ class Copies:
             payload=msgspec.Raw(reply.payload),
             metadata=reply.metadata,
         )
-        self._tell(tx, copy, item)
+        self._put_out(tx, copy, item)
 
-    def _tell(self, tx: Transaction, copy: Copy, item: Acked | Reply) -> None:
+    def _put_out(self, tx: Transaction, copy: Copy, item: Acked | Reply) -> None:
         self._outbox.add(
             tx,
             item.id,

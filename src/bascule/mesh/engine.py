@@ -38,13 +38,15 @@ from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.ports import Board, Post
 from bascule.mesh.protocol import (
+    MAX_LIVES,
     Anchor,
     Hello,
+    Life,
     LifeSign,
     ListedAgent,
     Listing,
 )
-from bascule.mesh.records import Cursor
+from bascule.mesh.records import Cursor, OwnLife
 from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
 
@@ -113,6 +115,7 @@ class Engine:
             copies=self.copies,
             gate=gate,
             journal=journal,
+            timers=timers,
             log=log,
             publish=events.publish,
             on_hello=self._hello,
@@ -138,6 +141,7 @@ class Engine:
         self._meeting: set[str] = set()
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
+        self.nodes.on_last_word = self._last_word_of_twin
         self.nodes.has_free_member = mail.has_free_member
         self.courier.allowed = lambda: self.halted is None
         # Called with each hello, for `ledger verify --peers`.
@@ -150,7 +154,20 @@ class Engine:
         self.post = self.courier.post = post
         if not self._signing:
             self._signing = True
+            self._record_life()
             self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
+
+    def _record_life(self) -> None:
+        """So that later lives can tell of it: a node that hears only of those would not see that it was rolled back."""
+        lives = self._state.lives
+        tx = Transaction()
+        tx.put(lives, f"{self._started:015d}", OwnLife(self.began.seq))
+        for old in sorted(lives.rows)[:-MAX_LIVES]:
+            tx.put(lives, old, None)
+        self._journal.commit_quietly(tx)
+
+    def _lives(self) -> list[Life]:
+        return [Life(int(started), life.began) for started, life in sorted(self._state.lives.rows.items())]
 
     def detach(self) -> None:
         """There is none any more: what is said from now on waits in the outbox."""
@@ -182,7 +199,7 @@ class Engine:
 
     def live(self, src: str, data: bytes) -> None:
         if self._takes_letters() and (node := self._arrivals.receive(src, data)) is not None:
-            self.nodes.heard(node)
+            self.nodes.note_letter(node)
 
     def mailed(self, src: str, data: bytes, number: int) -> None:
         if self._takes_letters():
@@ -236,6 +253,7 @@ class Engine:
                 life=self.life,
                 began=self.began,
                 started=self._started,
+                lives=self._lives(),
                 version=__version__,
                 yours=yours,
                 answer=answer,
@@ -258,20 +276,24 @@ class Engine:
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _rolled_back(self, node: Node, said: Hello | LifeSign) -> None:
+    def _rolled_back(self, node: Node, word: Hello | LifeSign) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if said.started < peer.started:
+        if word.started < peer.started:
             # The word of an earlier life, which had less of course.
             return
-        if said.started > peer.started:
+        if word.started > peer.started:
+            # The least of those that we did not hear of: it may have been rolled back in one before this.
+            missed = [life.began for life in word.lives if life.started > peer.started]
+            began = min([word.began.seq, *missed])
             tx = Transaction()
-            tx.put(self._state.peers, name, _replace(peer, started=said.started, began=said.began.seq))
+            tx.put(self._state.peers, name, _replace(peer, started=word.started, began=began))
             self._journal.commit_quietly(tx)
         self._say_again(node)
 
     def _say_again(self, node: Node) -> None:
         name = node.card.node
+        self._arrivals.receipts.take_out()
         began = self._state.peer(name).began
         tx = Transaction()
         count = self.home.again(tx, name, began) + self.copies.again(tx, name, began)
@@ -293,7 +315,9 @@ class Engine:
             self._seen_ourselves = False
         groups = {group for agent in self._mail.agents() for group in agent.groups}
         free = {group: 1 for group in groups if self._mail.has_free_member(group)}
-        sign = LifeSign(life=self.life, began=self.began, started=self._started, version=__version__, free=free)
+        sign = LifeSign(
+            life=self.life, began=self.began, started=self._started, lives=self._lives(), version=__version__, free=free
+        )
         value = sign_directory(self.identity.keys.sign, self.identity.node, sign)
         self.post.put(Board.LIVE, self.identity.node, value)
 
@@ -306,8 +330,19 @@ class Engine:
             # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
             self._other_life = sign.life
         elif self._seen_ourselves:
-            # Once more, for the other one: it stops when it hears us again, and after this we say nothing.
-            self._sign()
+            self._stop_as_twin()
+
+    def _last_word_of_twin(self, life: str) -> None:
+        if life == self.life:
+            self._stop_as_twin()
+
+    def _stop_as_twin(self) -> None:
+        """And have the other one stop, which may have seen nothing yet: only a person knows which of the two stays."""
+        if self.halted is None:
+            word = Listing(agents=[], twin=self._other_life)
+            self.post.put(
+                Board.DIRECTORY, self.identity.node, sign_directory(self.identity.keys.sign, self.identity.node, word)
+            )
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 
     def agents_changed(self) -> None:
@@ -387,6 +422,7 @@ class Engine:
 
     def sweep(self, tx: Transaction) -> int:
         """What nobody will ever confirm ends visibly; copies whose time is over go."""
+        self._arrivals.receipts.take_out()
         self.outbox.reconcile()
         while self._arrivals.newly_held:
             name = self._arrivals.newly_held.pop()

@@ -147,7 +147,9 @@ class Home:
     def arrived(self, tx: Transaction, item: OutItem, seq: int) -> None:
         """A node has our offer, or how the ticket ended, on its disk."""
         ticket = self._state.home.rows.get(item.ticket)
-        if ticket is not None:
+        known = ticket.arrived.get(item.node) if ticket is not None else None
+        # What it said since, its reply perhaps, was on its disk later than this.
+        if ticket is not None and (known is None or known.seq < seq):
             arrived = {**ticket.arrived, item.node: Arrival(self._clock.wall_ms(), seq)}
             tx.put(self._state.home, item.ticket, _replace(ticket, arrived=arrived))
 

@@ -194,7 +194,8 @@ class Joining:
         if answer.state is AnswerState.ACCEPTED:
             await self._accepted(row, asking, answer)
         elif answer.state is not AnswerState.WAITING:
-            self._end(_refusal(answer, row.node).message)
+            refusal = _refusal(answer, row.node)
+            self._end(f"{refusal.message}; {refusal.hint}")
         elif (answer.mesh_key, answer.holder) != (row.mesh_key, asking.holder):
             self._end("another machine answers than the one that was asked: nothing was joined")
         elif answer.number != asking.holder_number:

@@ -11,6 +11,8 @@ from bascule.mesh.records import Membership
 
 # Gets the name that is wished for and a knock, and returns the answer.
 OnJoin = Callable[[str, bytes], Awaitable[bytes]]
+# Makes streams and boards again; may raise `NotReached`.
+OnWiped = Callable[[], Awaitable[None]]
 
 
 class NotReached(Exception):
@@ -35,6 +37,10 @@ class Login(NamedTuple):
 class MemberPost(Post, Protocol):
     def on_join(self, handler: OnJoin) -> None:
         """Take knocks; before `open`, and only where the mesh key is."""
+
+    def on_wiped(self, handler: OnWiped) -> None:
+        """A stream is gone, because the server's storage was wiped: have it made again. Before `open`, and only where
+        the mesh key is."""
 
 
 class MemberHub(Hub, Protocol):
@@ -61,7 +67,7 @@ class Machine(Protocol):
 
     def make_post(self, own: Membership) -> MemberPost: ...
 
-    def set_up(self, own: Membership, hub: Hub | None, replicas: int) -> Awaitable[None]:
+    def set_up(self, own: Membership, hub: Hub | None) -> Awaitable[None]:
         """Make streams and boards; what is there stays. `NotReached`."""
 
     def fetch_certificate(self, host: str, port: int) -> Awaitable[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """The methods about membership: begin a mesh, join one, let nodes in and take their cards away."""
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -9,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bascule.foundation.agreement import MAX_NODE_CHARS
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, PeerFailed, Unavailable
+from bascule.foundation.errors import Conflict, InvalidRequest, PeerFailed, Unavailable
 from bascule.foundation.ids import new_id
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import DAEMON, Call
@@ -21,13 +22,14 @@ from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Nothing
 from bascule.mesh import rows
 from bascule.mesh.admissions import Admissions, mesh_secret
-from bascule.mesh.cards import CARD_DAYS, DAY_MS, BadCard, Card, Keys, sign_card, text_of
+from bascule.mesh.cards import CARD_DAYS, DAY_MS, Card, Keys, sign_card, text_of
 from bascule.mesh.connection import Connection
 from bascule.mesh.join_code import BadCode, JoinCode, public_text, read_code, write_code
 from bascule.mesh.joining import Joining, Way, check_servers
 from bascule.mesh.knock import AnswerState, BadKnock, KnockAnswer, Refusal, read_knock, write_answer
 from bascule.mesh.machine_ports import Machine, MemberHub, NotReached
-from bascule.mesh.membership import Event, OwnPlace, keys_of, seeds_of
+from bascule.mesh.membership import Event, OwnPlace, seeds_of
+from bascule.mesh.membership_news import MembershipNews
 from bascule.mesh.membership_protocol import (
     AcceptNodeParams,
     InitMeshParams,
@@ -42,6 +44,7 @@ from bascule.mesh.membership_protocol import (
 )
 from bascule.mesh.membership_views import REMEDIES, Views
 from bascule.mesh.names import RESERVED_NODES
+from bascule.mesh.ports import Fault
 from bascule.mesh.records import Membership, Standing
 from bascule.mesh.roster import REVOKED_KEY, Roster
 
@@ -79,7 +82,8 @@ class MembershipMethods:
         self._busy = False
         place.on_change = self._moved
         connection.on_join = self.answer_knock
-        connection.on_card = self.take_card
+        self.news = MembershipNews(place, roster, admissions, connection, journal)
+        connection.on_card = self.news.take_card
         roster.on_change.append(self._card_changed)
 
     def methods(self) -> Sequence[Bound]:
@@ -171,7 +175,7 @@ class MembershipMethods:
                 row = msgspec.structs.replace(
                     row, servers=(f"tls://{hub.own_address}",), certificate=hub.certificate_pem
                 )
-                await self._machine.set_up(row, hub, 1)
+                await self._machine.set_up(row, hub)
                 key, invitation, code = self.admissions.new_invite(
                     row, addresses=hub.addresses, certificate=hub.certificate, owner_name=None
                 )
@@ -196,10 +200,13 @@ class MembershipMethods:
             self._must_have(hub=False)
             row, card = self._first_row(params.mesh, params.node, params.owner_name)
             row = msgspec.structs.replace(
-                row, servers=check_servers(params.servers), creds_file=self._creds(params.creds_file)
+                row,
+                servers=check_servers(params.servers),
+                creds_file=self._creds(params.creds_file),
+                replicas=params.replicas,
             )
             try:
-                await self._machine.set_up(row, None, params.replicas)
+                await self._machine.set_up(row, None)
             except NotReached as error:
                 raise _not_reached(error) from None
 
@@ -293,6 +300,11 @@ class MembershipMethods:
                 way = await self._way(params)
                 row = await self.joining.ask(way, node)
             except NotReached as error:
+                if params.code is not None and error.fault is Fault.REFUSED:
+                    raise Conflict(
+                        "the server does not know this join code: it has expired, or was used and accepted",
+                        hint="make a new one on the machine that made it: `bascule mesh invite`",
+                    ) from None
                 raise _not_reached(error) from None
             except BadKnock as error:
                 raise PeerFailed(
@@ -366,57 +378,6 @@ class MembershipMethods:
             problem=self.connection.problem,
         )
 
-    # -- what others say of us --
-
-    def take_card(self, key: str, value: bytes) -> None:
-        """Something on the board of cards is new to us."""
-        own = self.place.member
-        if own is None:
-            return
-        tx = Transaction()
-        try:
-            with tx:
-                if not self.roster.learn(tx, key, value):
-                    return
-                tx.subject = key
-                if key == own.node:
-                    self._take_own_card(tx, own)
-                elif key == REVOKED_KEY and self.roster.is_revoked_key(keys_of(own).public[0]):
-                    self.place.change(tx, Event.REVOKED)
-        except (BadCard, BasculeError):
-            # Somebody who may write there puts things there; they are nobody's.
-            return
-        self._journal.commit(tx, DAEMON, "mesh.learned")
-
-    def _take_own_card(self, tx: Transaction, own: Membership) -> None:
-        card = self.roster.known(own.node)
-        if card is None or (card.sign, card.box, card.bus) != keys_of(own).public:
-            raise BadCard("a card in our name for other keys")
-        row = msgspec.structs.replace(
-            own, card=self.roster.signed(own.node), owner=card.owner, owner_name=card.owner_name
-        )
-        self.place.change(tx, Event.RENEWED, row)
-
-    def node_seen(self, node: str) -> None:
-        """It is a member that is there: whatever let it fetch its card is of no use any more."""
-        card = self.roster.card(node)
-        with Transaction() as tx:
-            if card is None or not self.admissions.fetched(tx, card.sign):
-                return
-            tx.subject = node
-        tx.after.append(self.connection.notice)
-        self._journal.commit(tx, DAEMON, "mesh.fetched")
-
-    def twin_seen(self, why: str) -> None:
-        """Another daemon lives with our keys."""
-        if self.place.member is None:
-            return
-        with Transaction() as tx:
-            tx.subject = self.place.member.node
-            tx.details = {"reason": why}
-            self.place.change(tx, Event.CLONED)
-        self._journal.commit(tx, DAEMON, "mesh.cloned")
-
     # -- staying and leaving --
 
     def keep(self, call: Call, params: Nothing, tx: Transaction) -> None:
@@ -463,9 +424,17 @@ class MembershipMethods:
         tx.after.append(landed)
         tx.then = lambda _: later
 
-    def _alone(self, event: Event) -> "_Alone":
+    @contextlib.contextmanager
+    def _alone(self, event: Event) -> Iterator[None]:
+        """One at a time: each of them takes seconds, and changes what the others start from."""
         self.place.must_allow(event)
-        return _Alone(self)
+        if self._busy:
+            raise Conflict("another `mesh` command is under way", hint="wait until it has ended")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
 
     def _must_have(self, *, hub: bool) -> None:
         missing = self._machine.missing(hub=hub)
@@ -491,21 +460,6 @@ class MembershipMethods:
                 f"this machine is called {host!r}, which is not a name for a node", hint="choose one with --node"
             )
         return name
-
-
-class _Alone:
-    """One at a time: each of them takes seconds, and changes what the others start from."""
-
-    def __init__(self, owner: MembershipMethods) -> None:
-        self._owner = owner
-
-    def __enter__(self) -> None:
-        if self._owner._busy:  # noqa: SLF001 - a part of its owner
-            raise Conflict("another `mesh` command is under way", hint="wait until it has ended")
-        self._owner._busy = True  # noqa: SLF001 - same
-
-    def __exit__(self, *_: object) -> None:
-        self._owner._busy = False  # noqa: SLF001 - same
 
 
 def _not_reached(error: NotReached) -> PeerFailed:

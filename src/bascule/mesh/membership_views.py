@@ -26,7 +26,7 @@ REMEDIES: Mapping[Fault, str] = {
     Fault.FORBIDDEN: "the server's operator has to allow it: docs/mesh.md lists what a node needs",
     Fault.FULL: "free space on the server's disk, or raise its limit; messages wait in the outbox meanwhile",
     Fault.NOT_SET_UP: "turn JetStream on at the server; `bascule mesh init` makes the streams",
-    Fault.MISSING: "pip install 'bascule[mesh]' into the daemon's Python, then restart the daemon",
+    Fault.MISSING: "pip install 'bascule[mesh-hub]' into the daemon's Python, then restart the daemon",
 }
 
 

@@ -35,6 +35,8 @@ class Node:
         self.reachable_until = float("-inf")
         self.seen_wall = 0
         self.sign: LifeSign | None = None
+        # As it was read; the next one is mostly the same, and its signature was checked then.
+        self.sign_data = b""
         self.agents: dict[str, ListedAgent] = {}
 
 
@@ -54,6 +56,9 @@ class Nodes:
         self._cards = cards
         self._clock = clock
         self._nodes: dict[str, Node] = {}
+        # By handle and by group: names of nodes that list it. Most are of one node, so a tuple is small enough.
+        self._having: dict[str, tuple[str, ...]] = {}
+        self._with_group: dict[str, tuple[str, ...]] = {}
         # What came before the card that it is checked with.
         self._early: dict[tuple[Board, str], tuple[bytes, int]] = {}
         # Called with a node that is reachable again, or that began a new life.
@@ -62,6 +67,8 @@ class Nodes:
         self.has_free_member: Callable[[str], bool] = lambda _group: False
         # Called when a sign of life with our own name came.
         self.on_ourselves: Callable[[LifeSign], None] = lambda _sign: None
+        # Called with the life that another daemon with our keys has seen before it stopped.
+        self.on_last_word: Callable[[str], None] = lambda _life: None
 
     def get(self, name: str) -> Node | None:
         card = self._cards.card(name)
@@ -69,6 +76,8 @@ class Nodes:
             return None
         node = self._nodes.get(name)
         if node is None or node.card.sign != card.sign:
+            if node is not None:
+                self._list(node, {})
             node = self._nodes[name] = Node(
                 card, self._identity.pair_with(card), own=card.owner == self._identity.owner
             )
@@ -97,8 +106,8 @@ class Nodes:
         """Everything here was written by somebody; nothing counts that its signature does not fit."""
         try:
             if key == self._identity.node:
-                if board is Board.LIVE and value is not None:
-                    self._see_ourselves(value)
+                if value is not None:
+                    self._see_ourselves(board, value)
             elif (node := self.get(key)) is None:
                 if value is not None and len(self._early) < MAX_EARLY:
                     self._early[board, key] = (value, age_ms)
@@ -115,15 +124,16 @@ class Nodes:
             # It said good-bye, or its last sign is too old.
             node.reachable_until = float("-inf")
             return
-        sign = read_directory(node.card.sign, node.card.node, value, LIFE_SIGN)
+        known = node.sign if value == node.sign_data else None
+        sign = known or read_directory(node.card.sign, node.card.node, value, LIFE_SIGN)
         was = self.is_reachable(node) and node.sign is not None and node.sign.life == sign.life
-        node.sign = sign
+        node.sign, node.sign_data = sign, value
         node.seen_wall = self._clock.wall_ms() - age_ms
         node.reachable_until = self._clock.monotonic() + REACHABLE_SECONDS - age_ms / 1000
         if not was and self.is_reachable(node):
             self.on_alive(node)
 
-    def heard(self, node: Node) -> None:
+    def note_letter(self, node: Node) -> None:
         """A letter of it came directly: it is there."""
         now = self._clock.monotonic()
         was = now < node.reachable_until
@@ -134,10 +144,20 @@ class Nodes:
 
     def _listed(self, node: Node, value: bytes | None) -> None:
         listing = None if value is None else read_directory(node.card.sign, node.card.node, value, LISTING)
-        node.agents = {each.handle: each for each in listing.agents} if listing is not None else {}
+        self._list(node, {each.handle: each for each in listing.agents} if listing is not None else {})
 
-    def _see_ourselves(self, value: bytes) -> None:
-        self.on_ourselves(read_directory(self._identity.keys.public[0], self._identity.node, value, LIFE_SIGN))
+    def _list(self, node: Node, agents: dict[str, ListedAgent]) -> None:
+        name, old = node.card.node, node.agents
+        node.agents = agents
+        _index(self._having, name, set(old), set(agents))
+        _index(self._with_group, name, _groups(old), _groups(agents))
+
+    def _see_ourselves(self, board: Board, value: bytes) -> None:
+        key, name = self._identity.keys.public[0], self._identity.node
+        if board is Board.LIVE:
+            self.on_ourselves(read_directory(key, name, value, LIFE_SIGN))
+        elif twin := read_directory(key, name, value, LISTING).twin:
+            self.on_last_word(twin)
 
     # -- the directory --
 
@@ -169,7 +189,7 @@ class Nodes:
     def _find_own(self, handle: str) -> RemoteAgent | None:
         """A bare handle means an agent of one's own machines, and never one of another person's: nobody can catch
         messages by taking a name."""
-        having = [node for node in self.all() if handle in node.agents]
+        having = [node for node in self._those(self._having.get(handle, ())) if handle in node.agents]
         own = [node for node in having if node.own]
         if len(own) == 1:
             return self._agent(own[0], handle, own[0].agents[handle])
@@ -185,20 +205,28 @@ class Nodes:
     def _find_group(self, group: str) -> RemoteAgent:
         if self.has_free_member(group):
             return _here(group)
-        having = [node for node in self.all() if _members(node, group)]
-        if not having:
+        nodes = self._having_group(group)
+        if not nodes:
             raise NotFound(
                 "agent not registered",
                 hint=f"no machine of the mesh has a group {group}",
                 details={"agentId": f"{group}@{ANY}"},
             )
-        online = any(self._group(node, group).status == "online" for node in having)
+        online = any(self._group(node, group).status == "online" for node in nodes)
         return RemoteAgent(f"{group}@{ANY}", "group", "online" if online else "offline", self._clock.wall_ms())
 
     def candidates(self, group: str) -> list[str]:
         """Nodes with a member of this group, those with a free one first."""
-        with_group = [node for node in self.all() if _members(node, group)]
+        with_group = self._having_group(group)
         return [node.card.node for node in sorted(with_group, key=lambda node: not self._has_free(node, group))]
+
+    def _having_group(self, group: str) -> list[Node]:
+        nodes = self._those(self._with_group.get(group, ()))
+        return [node for node in nodes if _members(node, group)]
+
+    def _those(self, names: Iterable[str]) -> Iterator[Node]:
+        """Those of them whose cards count; one that has new keys since has not listed anything yet."""
+        return (node for name in names if (node := self.get(name)) is not None)
 
     def _has_free(self, node: Node, group: str) -> bool:
         return self.is_reachable(node) and node.sign is not None and bool(node.sign.free.get(group))
@@ -228,6 +256,21 @@ class Nodes:
 
 def _members(node: Node, group: str) -> list[ListedAgent]:
     return [agent for agent in node.agents.values() if group in agent.groups]
+
+
+def _groups(agents: dict[str, ListedAgent]) -> set[str]:
+    return {group for agent in agents.values() for group in agent.groups}
+
+
+def _index(index: dict[str, tuple[str, ...]], name: str, old: set[str], new: set[str]) -> None:
+    for key in old - new:
+        left = tuple(each for each in index[key] if each != name)
+        if left:
+            index[key] = left
+        else:
+            del index[key]
+    for key in new - old:
+        index[key] = (*index.get(key, ()), name)
 
 
 def _here(handle: str) -> RemoteAgent:

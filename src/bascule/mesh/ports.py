@@ -31,7 +31,7 @@ class Fault(StrEnum):
     FULL = "full"
     # JetStream is off, or the stream is missing.
     NOT_SET_UP = "not set up"
-    # nats-py is not installed here.
+    # nats-server, which a hub needs, is not installed here.
     MISSING = "missing"
 
 

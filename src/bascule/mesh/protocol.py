@@ -123,12 +123,25 @@ class Receipt(Item, frozen=True, kw_only=True, tag="receipt"):
     taken: Annotated[list[Taken], Meta(max_length=1_000)]
 
 
+class Life(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When a life of the daemon began, and with how many records in its ledger."""
+
+    started: _Ms
+    began: Annotated[int, Meta(ge=0)]
+
+
+# The newest ones, the oldest first: whoever did not hear of one of them must know how little it began with.
+MAX_LIVES = 16
+Lives: TypeAlias = Annotated[list[Life], Meta(max_length=MAX_LIVES)]
+
+
 class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     # One life of the sender's daemon, and the end of its ledger when that began.
     life: Annotated[str, Meta(max_length=64)]
     began: Anchor
     # Wall time when it began: a word of an earlier life may come late.
     started: _Ms = 0
+    lives: Lives = []
     version: Annotated[str, Meta(max_length=32)] = ""
     # The newest anchor of the receiver that the sender holds.
     yours: Anchor | None = None
@@ -156,6 +169,7 @@ class LifeSign(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     life: Annotated[str, Meta(max_length=64)]
     began: Anchor
     started: _Ms = 0
+    lives: Lives = []
     version: Annotated[str, Meta(max_length=32)] = ""
     # Groups with how many members that are free.
     free: dict[str, int] = {}
@@ -172,6 +186,9 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """A node's agents, as it says itself."""
 
     agents: Annotated[list[ListedAgent], Meta(max_length=10_000)]
+    # The last word of a daemon that has stopped: another one lives with its keys, in this life, and must stop too. It
+    # stays on the board, so that it is read even by one whose consumer was just deleted by its double.
+    twin: Annotated[str, Meta(max_length=64)] = ""
 
 
 LIFE_SIGN: codec.Decoder[LifeSign] = codec.Decoder(LifeSign)

@@ -40,6 +40,8 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     certificate: str | None = None
     # A file of another operator's with what to log in with; None: our bus key.
     creds_file: str | None = None
+    # On how many servers each letter is, where we hold the mesh key: what was wiped there is made again like that.
+    replicas: int = 1
     # We run the server: where it listens.
     hub_listen: str | None = None
     joined_at: int = 0
@@ -119,6 +121,12 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head: str = ""
     # Offers to be used up to this time are not taken any more: what would make them the same offer was dropped.
     floor: int = 0
+
+
+class OwnLife(msgspec.Struct, frozen=True):
+    """By the wall time of its start: with how many records in the ledger a life of this daemon began."""
+
+    began: int
 
 
 class Cursor(msgspec.Struct, frozen=True):

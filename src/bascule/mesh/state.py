@@ -6,7 +6,7 @@ import msgspec
 
 from bascule.kernel.journal import Table
 from bascule.kernel.journal_ports import JournalStore
-from bascule.mesh.records import Copy, Cursor, HomeTicket, Membership, OutItem, Peer
+from bascule.mesh.records import Copy, Cursor, HomeTicket, Membership, OutItem, OwnLife, Peer
 
 
 class MeshState:
@@ -17,6 +17,7 @@ class MeshState:
         self.copies: Table[Copy] = Table("mesh_copies", Copy, self._copy_changed)
         self.peers: Table[Peer] = Table("mesh_peers", Peer)
         self.cursors: Table[Cursor] = Table("mesh_cursors", Cursor)
+        self.lives: Table[OwnLife] = Table("mesh_lives", OwnLife)
         # By node: how many copies are kept.
         self.copies_of: dict[str, int] = {}
         tables: tuple[Table[Any], ...] = (
@@ -26,6 +27,7 @@ class MeshState:
             self.copies,
             self.peers,
             self.cursors,
+            self.lives,
         )
         for table in tables:
             for key, row in store.load(table.name, table.type):
@@ -52,4 +54,5 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "mesh_copies": Copy,
     "mesh_peers": Peer,
     "mesh_cursors": Cursor,
+    "mesh_lives": OwnLife,
 }

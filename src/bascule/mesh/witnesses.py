@@ -21,7 +21,7 @@ class Witnesses:
         self._engine = engine
         self._timers = timers
         self._open: list[_Asked] = []
-        engine.on_hello.append(self._heard)
+        engine.on_hello.append(self._on_hello)
 
     def ask(self, _call: Call, _params: Nothing) -> Deferred[PeerAnchors]:
         nodes = list(self._engine.nodes.all())
@@ -37,9 +37,9 @@ class Witnesses:
             self._engine.hello(name, answer=True)
         return asked
 
-    def _heard(self, name: str, hello: Hello) -> None:
+    def _on_hello(self, name: str, hello: Hello) -> None:
         for asked in list(self._open):
-            asked.heard(name, hello)
+            asked.answered(name, hello)
 
 
 class _Asked(Deferred[PeerAnchors]):
@@ -48,7 +48,7 @@ class _Asked(Deferred[PeerAnchors]):
         self._away = away
         self._anchors: list[PeerAnchor] = []
 
-    def heard(self, name: str, hello: Hello) -> None:
+    def answered(self, name: str, hello: Hello) -> None:
         if name not in self.missing:
             return
         self.missing.discard(name)

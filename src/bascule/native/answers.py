@@ -32,9 +32,25 @@ def answer(client: Client, mode: Mode, verdict: Verdict | None, notes: list[str]
     }, True
 
 
+def needs_desk(client: Client, verdict: Verdict | None) -> bool:
+    """A rule asks, and the client has no dialog that a hook can open."""
+    return client != "claude" and verdict is not None and verdict.decision is Decision.ASK
+
+
 def refusal(client: Client, reason: str) -> dict[str, Any]:
     """A deny that no rule said: everything is stopped."""
     return answer(client, "enforce", Verdict(Decision.DENY, "stopped", reason), [])[0]
+
+
+def greeting(client: Client, mode: Mode, *, closed: bool) -> dict[str, Any]:
+    """For the person, when a session starts: what they chose, and what happens while nobody can be asked.
+
+    Of Claude Code alone it is known that it shows such a line and goes on.
+    """
+    if client != "claude" or (mode == "observe" and not closed):
+        return {}
+    down = "are refused" if closed else "go on"
+    return {"systemMessage": f"Bascule: mode {mode}; calls {down} while the daemon cannot be asked."}
 
 
 def _would(verdict: Verdict) -> str:

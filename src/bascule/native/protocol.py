@@ -26,6 +26,19 @@ class HookParams(Params, frozen=True, kw_only=True):
     # The client's process and the terminal it is in, as the hook found them.
     pid: Annotated[int, Meta(ge=1)] | None = None
     pane: Annotated[str, Meta(max_length=64)] | None = None
+    # The hook refuses calls while the daemon cannot be asked.
+    closed: bool = False
+
+
+class QuestionParams(Params, frozen=True, kw_only=True):
+    """What a person is asked about. Nothing that differs when an agent tries the same again."""
+
+    client: Client
+    kind: Literal["shell", "write", "read", "fetch"]
+    cwd: Annotated[str, Meta(max_length=MAX_PATH_CHARS)]
+    command: Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)] | None = None
+    paths: Annotated[list[str], Meta(max_length=MAX_PATHS)] = []
+    url: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
 
 
 class HookAnswer(Result, frozen=True, kw_only=True):
@@ -33,7 +46,10 @@ class HookAnswer(Result, frozen=True, kw_only=True):
     output: dict[str, Any] = {}
     # observed: the client decides. decided: this answer does.
     # gap: the end of a call whose beginning nobody reported.
-    record: Literal["observed", "decided", "gap"]
+    # answered: a person was asked and said yes.
+    record: Literal["observed", "decided", "answered", "gap"]
+    # A person can be asked at our desk (native.question), because the client cannot; `output` is what holds without.
+    question: QuestionParams | None = None
     # What the rules say, whatever is done about it.
     verdict: str | None = None
     rule: str | None = None

@@ -21,6 +21,7 @@ from bascule.native.protocol import (
     NativeFetch,
     NativePaths,
     NativeShell,
+    QuestionParams,
     Report,
     ReportParams,
     SessionChange,
@@ -47,6 +48,12 @@ NATIVE_AFTER = Acts[HookParams, HookAnswer](
     effect=Effect.MESSAGE,
     asks=False,
     behind=True,
+)
+NATIVE_QUESTION = Acts[QuestionParams, HookAnswer](
+    "native.question",
+    "Ask a person about a call of an agent's own tool, where its client cannot.",
+    Http("POST", "/v1/native/question", max_body=_MAX_HOOK_BYTES),
+    effect=Effect.MESSAGE,
 )
 NATIVE_REPORT = Reads[ReportParams, Report](
     "native.report", "Count what the rules would have said.", Http("GET", "/v1/native/report")

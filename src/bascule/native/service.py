@@ -12,6 +12,7 @@ from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge, KernelServices
 from bascule.kernel.call import LOCAL, Call
+from bascule.kernel.consent import blocks
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Transaction
@@ -20,6 +21,7 @@ from bascule.kernel.policy.facts import facts_of
 from bascule.kernel.policy.shell.reading import read
 from bascule.kernel.policy.shell.traits import DESTRUCTIVE, OPAQUE, UNPLACED
 from bascule.kernel.ports import NativeRuns, NativeWork
+from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Nothing
 from bascule.native import answers, rows
 from bascule.native.declared import NativeDeclared
@@ -34,6 +36,7 @@ from bascule.native.protocol import (
     NativeFetch,
     NativePaths,
     NativeShell,
+    QuestionParams,
     Report,
     ReportParams,
     SessionRef,
@@ -45,6 +48,10 @@ from bascule.native.tally import Tally
 
 # What is under way when the daemon stops: the checkpoint after a call.
 CLOSE_SECONDS = 5.0
+
+
+# Programs that remove or overwrite what was there, also without force: such a call waits for its checkpoint.
+_TAKES_AWAY = frozenset(["rm", "unlink", "rmdir", "mv", "git", "sed", "perl", "tar", "unzip", "patch", "rsync", "cp"])
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -76,6 +83,7 @@ class Native:
             methods=[
                 rows.NATIVE_BEFORE.bind(self.before),
                 rows.NATIVE_AFTER.bind(self.after),
+                rows.NATIVE_QUESTION.bind(self.answered, resolve=self.question),
                 rows.NATIVE_REPORT.bind(self.report),
                 rows.NATIVE_MODE.bind(self.choose_mode),
                 rows.NATIVE_MODES.bind(self.list_modes),
@@ -133,6 +141,7 @@ class Native:
             reason=verdict.reason if verdict is not None else None,
             run_id=run_id,
             note=note,
+            question=_question_of(hook, judged) if decided and answers.needs_desk(hook.client, verdict) else None,
         )
 
     async def _judge(self, call: Call, hook: Hook) -> _Judged:
@@ -154,7 +163,9 @@ class Native:
         verdict = self._gate.verdict(call.principal, method, params)
         facts = facts_of(method, params)
         may_write = hook.kind == "write" or (hook.kind == "shell" and not read(hook.command or "").only_looks)
-        destructive = not {DESTRUCTIVE, UNPLACED, OPAQUE}.isdisjoint(facts.traits)
+        destructive = not {DESTRUCTIVE, UNPLACED, OPAQUE}.isdisjoint(facts.traits) or any(
+            command.program in _TAKES_AWAY for command in facts.commands
+        )
         writes = tuple(path if path.startswith(("/", "~")) else f"{root}/{path}" for path in facts.paths)
         return _Judged(verdict, root, may_write=may_write, destructive=destructive, writes=writes)
 
@@ -170,6 +181,36 @@ class Native:
                 destructive=judged.destructive,
             )
         )
+
+    # -- questions --
+
+    async def question(self, call: Call, params: QuestionParams) -> Resolution:
+        """What the person sees; the answer is good for the same call once."""
+        hook = Hook(
+            client=params.client,
+            name="question",
+            moment="question",
+            session="",
+            cwd=params.cwd,
+            kind=params.kind,
+            command=params.command,
+            paths=tuple(params.paths),
+            url=params.url,
+        )
+        judged = await self._judge(call, hook)
+        where = blocks.facts(f"{params.client}, in {params.cwd}, with its own tool and outside of the sandbox")
+        others = blocks.text("\n".join([*params.paths, params.url or ""]).strip())
+        return Resolution(
+            summary=f"{params.client}: {hook.title}",
+            preview=(where, blocks.command(params.command) if params.command is not None else others),
+            bound={"policy": self._gate.policy.digest},
+            verdict=judged.verdict,
+        )
+
+    def answered(self, call: Call, params: QuestionParams, effect: RecordedEffect) -> HookAnswer:
+        """A person has said yes, or no rule asks any more."""
+        effect.details |= {"client": params.client, "record": "answered"}
+        return HookAnswer(record="answered")
 
     # -- after --
 
@@ -211,7 +252,10 @@ class Native:
         if hook.moment in ("stop", "stop_failed", "end") and hook.agent is None:
             calls = self.sessions.give_up(session)
             self._tasks.start(self._stopped(session, calls, hook.transcript), f"stop of {hook.session}")
-        return HookAnswer(record="observed")
+        if hook.moment != "start":
+            return HookAnswer(record="observed")
+        mode = self.modes.of(hook.client, hook.cwd)
+        return HookAnswer(record="observed", output=answers.greeting(hook.client, mode, closed=params.closed))
 
     async def _warm(self, directory: str) -> None:
         await self._runs.warm(await asyncio.to_thread(self._machine.project, directory))
@@ -275,3 +319,12 @@ class Native:
 
     def _digest(self, text: str) -> str:
         return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+
+
+def _question_of(hook: Hook, judged: _Judged) -> QuestionParams | None:
+    if hook.kind == "other":
+        return None
+    cwd = hook.cwd or judged.root
+    return QuestionParams(
+        client=hook.client, kind=hook.kind, cwd=cwd, command=hook.command, paths=list(hook.paths), url=hook.url
+    )

@@ -27,9 +27,6 @@ from bascule.workspace.runs import Runs
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
 
-# What a call that is not known to destroy anything is held for its checkpoint: a person notices more at every call.
-PATIENCE = timedelta(milliseconds=150)
-
 
 class NativeRuns:
     def __init__(
@@ -44,7 +41,6 @@ class NativeRuns:
         limits: WorkspaceLimits,
         threads: Threads,
         tasks: Tasks,
-        patience: timedelta = PATIENCE,
     ) -> None:
         self._runs = runs
         self._spaces = spaces
@@ -55,29 +51,33 @@ class NativeRuns:
         self._limits = limits
         self._threads = threads
         self._tasks = tasks
-        self._patience = patience
+        self.patience = timedelta(milliseconds=limits.native_checkpoint_ms)
         # Ends under way, by space: the checkpoint before a call is taken after the one that ends another.
         self._endings: dict[str, set[asyncio.Task[tuple[str, ...]]]] = {}
         runs.end_native = self._end_early
 
     async def begin(self, work: NativeWork) -> Began:
         """With a checkpoint, or with the reason why there is none. A call that destroys waits for it."""
-        try:
-            space = await self._space(work.root)
-        except BasculeError as error:
-            return Began(None, f"no undo: {error.message}")
-        run = self._run(space, work)
-        opening = self._tasks.start(self._open(run, space), f"checkpoint before {run.run_id}")
-        limit = None if work.destructive else self._patience.total_seconds()
+        opening = self._tasks.start(self._open(work), f"checkpoint of {work.root}")
+        limit = None if work.destructive else self.patience.total_seconds()
         await asyncio.wait({opening}, timeout=limit)
         if not opening.done():
-            opening.add_done_callback(lambda _: self._checkpointing.forget(run, space))
+            # Taken while the call works, it would hold a part of what the call did.
+            opening.add_done_callback(self._discard)
             return Began(None, f"no undo: a checkpoint of {work.root} takes more than {self._patience_ms} ms")
-        opening.result()
+        try:
+            run = opening.result()
+        except BasculeError as error:
+            return Began(None, f"no undo: {error.message}")
         if run.note is not None:
             return Began(None, f"no undo: {run.note}")
         await self._record(run)
         return Began(run.run_id, None)
+
+    def _discard(self, opening: "asyncio.Task[Run]") -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            run = opening.result()
+            self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
 
     async def end(self, run_id: str, *, ok: bool) -> tuple[str, ...]:
         """Paths that it changed. Nothing happens where the run is over already."""
@@ -118,7 +118,7 @@ class NativeRuns:
 
     @property
     def _patience_ms(self) -> int:
-        return round(self._patience.total_seconds() * 1000)
+        return round(self.patience.total_seconds() * 1000)
 
     async def _space(self, root: str) -> Space:
         known = next((each for each in self._spaces.table.rows.values() if each.path == root), None)
@@ -147,7 +147,9 @@ class NativeRuns:
         run.working_since = asyncio.get_running_loop().time()
         return run
 
-    async def _open(self, run: Run, space: Space) -> None:
+    async def _open(self, work: NativeWork) -> Run:
+        space = await self._space(work.root)
+        run = self._run(space, work)
         if endings := self._endings.get(space.space_id):
             await asyncio.wait(set(endings))
         try:
@@ -156,6 +158,7 @@ class NativeRuns:
         except (CheckpointFault, FileFault) as error:
             self._checkpointing.forget(run, space)
             run.note = run.note or str(error)
+        return run
 
     async def _close_git(self, run: Run, space: Space) -> None:
         if run.git_before is None:

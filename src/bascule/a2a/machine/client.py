@@ -31,7 +31,7 @@ from a2a.utils.errors import A2AError
 
 from bascule.a2a.cards import MAX_CARD_BYTES
 from bascule.a2a.machine.parts import parts_of, shown_of
-from bascule.a2a.ports import EndUnknown, NotSent, PeerState, Refused, Said
+from bascule.a2a.ports import EndUnknown, NotSent, PeerAnswer, PeerState, Refused
 from bascule.a2a.records import Letter, Peer
 from gabp import codec
 
@@ -132,7 +132,7 @@ class SdkClient:
 
         return await self._within(fetch)
 
-    async def send(self, peer: Peer, token: str | None, letter: Letter, *, task_id: str, context_id: str) -> Said:
+    async def send(self, peer: Peer, token: str | None, letter: Letter, *, task_id: str, context_id: str) -> PeerAnswer:
         message = Message(
             message_id=letter.message_id,
             task_id=task_id,
@@ -141,26 +141,26 @@ class SdkClient:
             parts=parts_of(codec.decode(bytes(letter.payload), Any)),
         )
 
-        async def send() -> Said:
+        async def send() -> PeerAnswer:
             request = SendMessageRequest(message=message)
             # It answers as soon as it has the message; its task is looked at afterwards.
             request.configuration.return_immediately = True
             async for event in self._client(peer).send_message(request, context=_context(token)):
                 if event.HasField("message"):
-                    return _said_message(event.message)
+                    return _answer_of_message(event.message)
                 if event.HasField("task"):
-                    return _said_task(event.task)
+                    return _answer_of_task(event.task)
                 break
             raise EndUnknown("it answered with neither a message nor a task")
 
         return await self._within(send)
 
-    async def look(self, peer: Peer, token: str | None, task_id: str) -> Said:
-        async def look() -> Said:
+    async def look(self, peer: Peer, token: str | None, task_id: str) -> PeerAnswer:
+        async def look() -> PeerAnswer:
             task = await self._client(peer).get_task(GetTaskRequest(id=task_id), context=_context(token))
             if task.id != task_id:
                 raise EndUnknown("it answered about another task")
-            return _said_task(task)
+            return _answer_of_task(task)
 
         return await self._within(look)
 
@@ -244,11 +244,11 @@ def _context(token: str | None) -> ClientCallContext:
     return ClientCallContext(service_parameters=_bearer(token))
 
 
-def _said_message(message: Message) -> Said:
-    return Said(PeerState.COMPLETED, _payload(list(message.parts)), context_id=_id(message.context_id))
+def _answer_of_message(message: Message) -> PeerAnswer:
+    return PeerAnswer(PeerState.COMPLETED, _payload(list(message.parts)), context_id=_id(message.context_id))
 
 
-def _said_task(task: Task) -> Said:
+def _answer_of_task(task: Task) -> PeerAnswer:
     state = _STATES.get(task.status.state)
     task_id = _id(task.id)
     if state is None or not task_id:
@@ -257,7 +257,7 @@ def _said_task(task: Task) -> Said:
     if state is not PeerState.COMPLETED or not parts:
         parts = list(task.status.message.parts)
     payload = None if state is PeerState.WORKING else _payload(parts)
-    return Said(state, payload, task_id, _id(task.context_id))
+    return PeerAnswer(state, payload, task_id, _id(task.context_id))
 
 
 def _payload(parts: list[Part]) -> Any:

@@ -74,7 +74,7 @@ def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
     async def call(self: "GateHandler", params: Any, context: ServerCallContext) -> Any:
         try:
             return await method(self, params, context)
-        except Exception as error:  # noqa: BLE001 - I4: see above
+        except Exception as error:  # noqa: BLE001 - I4: of the unexpected the client gets an id
             self.fail(error)
 
     return call
@@ -125,7 +125,7 @@ class GateHandler(RequestHandler):
             yield proto_task(task, history=_history_of(params.configuration))
             async for event in self._rest(caller, task):
                 yield event
-        except Exception as error:  # noqa: BLE001 - I4
+        except Exception as error:  # noqa: BLE001 - I4: of the unexpected the client gets an id
             self.fail(error)
 
     @validate_request_params
@@ -139,7 +139,7 @@ class GateHandler(RequestHandler):
             yield proto_task(task)
             async for event in self._rest(caller, task):
                 yield event
-        except Exception as error:  # noqa: BLE001 - I4
+        except Exception as error:  # noqa: BLE001 - I4: of the unexpected the client gets an id
             self.fail(error)
 
     async def _send(self, caller: Caller, params: SendMessageRequest) -> Task:
@@ -250,7 +250,7 @@ def caller_of(context: ServerCallContext) -> Caller:
 
 def proto_task(task: Task, *, history: int | None = None, artifacts: bool = True) -> ProtoTask:
     """`history`: how many messages of it; None for all. There is one: what the client said."""
-    said = Message(
+    asked = Message(
         message_id=task.message_id,
         context_id=task.context_id,
         task_id=task.task_id,
@@ -262,7 +262,7 @@ def proto_task(task: Task, *, history: int | None = None, artifacts: bool = True
         context_id=task.context_id,
         status=_status(task),
         artifacts=_artifacts(task) if artifacts else [],
-        history=[] if history == 0 else [said],
+        history=[] if history == 0 else [asked],
     )
 
 

@@ -17,16 +17,16 @@ class UnsupportedPart(InvalidRequest):
 
 def payload_of(parts: Iterable[Part]) -> Any:
     """One part is its text or its JSON; texts are joined by lines; a mixture is a list."""
-    said = [_said(part) for part in parts]
-    if not said:
+    contents = [_content(part) for part in parts]
+    if not contents:
         raise InvalidRequest("the message has no parts", hint="send at least one part with text or data")
-    return _joined(said)
+    return _joined(contents)
 
 
 def shown_of(parts: Iterable[Part]) -> Any:
-    """The same for what an agent elsewhere said: its files are shown as what they are, and fetched by nobody."""
+    """The same for what an agent elsewhere contents: its files are shown as what they are, and fetched by nobody."""
     return _joined(
-        [_file(part) if part.WhichOneof("content") in ("raw", "url", None) else _said(part) for part in parts]
+        [_file(part) if part.WhichOneof("content") in ("raw", "url", None) else _content(part) for part in parts]
     )
 
 
@@ -36,10 +36,10 @@ def parts_of(payload: Any) -> list[Part]:
     return [Part(data=ParseDict(payload, Value()), media_type="application/json")]
 
 
-def _joined(said: list[Any]) -> Any:
-    if len(said) == 1:
-        return said[0]
-    return "\n".join(said) if all(isinstance(each, str) for each in said) else said
+def _joined(contents: list[Any]) -> Any:
+    if len(contents) == 1:
+        return contents[0]
+    return "\n".join(contents) if all(isinstance(each, str) for each in contents) else contents
 
 
 def _file(part: Part) -> dict[str, str]:
@@ -49,7 +49,7 @@ def _file(part: Part) -> dict[str, str]:
     return {name: text for name, text in shown.items() if text}
 
 
-def _said(part: Part) -> Any:
+def _content(part: Part) -> Any:
     match part.WhichOneof("content"):
         case "text":
             return part.text

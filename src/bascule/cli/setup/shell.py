@@ -40,10 +40,10 @@ class Place:
 
 def parsers() -> list[argparse.ArgumentParser]:
     from bascule.cli import bridgectl, main
-    from bascule.programs.helpers import recv, register, reply, send, wait
+    from bascule.programs.helpers import native, recv, register, reply, send, wait
     from bascule.programs.wrap import command as wrap
 
-    helpers = [module.build_parser() for module in (register, reply, recv, send, wait, wrap)]
+    helpers = [module.build_parser() for module in (register, reply, recv, send, wait, native, wrap)]
     return [main.build_parser(), bridgectl._parser(), *helpers]  # noqa: SLF001 - one house; its own main uses it
 
 

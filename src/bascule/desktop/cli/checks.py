@@ -28,9 +28,9 @@ def check_screen(patient: Patient) -> Verdict:
         return ok(f"Wayland at {wayland}: sway")
     if wayland:
         return warn(
-            f"Wayland at {wayland}, and the compositor is not sway: elements can be read; there are no pictures, so "
-            "nothing is done",
-            "log in to sway or to an Xorg session to see and use windows",
+            f"Wayland at {wayland}, and the compositor is not sway: elements are read, pressed and set; there are no "
+            "pictures, keys and clicks",
+            "log in to sway or to an Xorg session for the rest",
         )
     if display:
         return ok(f"X11 at {display}")

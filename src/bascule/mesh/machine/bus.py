@@ -1,33 +1,27 @@
 """One connection to NATS, from login to loss: publishing, requests with answers, and why something was not done."""
 
 import asyncio
-import contextlib
 import itertools
 import os
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from bascule.foundation.deferred import Deferred
 from bascule.mesh.machine import layout
-from bascule.mesh.machine.login import MAX_UNSENT_BYTES, BusFault, Login, close, connect
+from bascule.mesh.machine.connection import Connection, ServerError, Take
+from bascule.mesh.machine.login import BusFault, Login, connect
+from bascule.mesh.machine.nats_wire import Message
 from bascule.mesh.ports import Fault
 from gabp import codec
-
-if TYPE_CHECKING:
-    from nats.aio.client import Client
-    from nats.aio.msg import Msg
 
 # An election in a cluster takes longer; who asked tries again.
 REQUEST_SECONDS = 5.0
 # A server that is alive answers a ping at once; over a bad line within this.
 PING_BACK_SECONDS = 3
-# What a publish adds to its data in the buffer: its subject, its reply subject and their lengths.
-_COMMAND_BYTES = 1_024
-_NO_PENDING_LIMIT = 0
 _FORBIDDEN = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 _DOCS = "see docs/mesh.md, permissions"
 
@@ -69,60 +63,51 @@ class ApiFault(BusFault):
 
 
 class Bus:
-    def __init__(self, user: str, server: str, report: Callable[[str, BaseException], object]) -> None:
+    def __init__(self, user: str, server: str) -> None:
         self.server = server
-        self._report = report
         self.lost: Deferred[str] = Deferred()
         # Of subjects that we may not use; set by whoever shows it.
         self.on_forbidden: Callable[[str, BusFault], object] = lambda _subject, _fault: None
         # By the last token of the reply subject: who waits, and for an answer to what.
         self._waiting: dict[str, tuple[Deferred[bytes], str]] = {}
         self._numbers = itertools.count(1)
-        self.client: Client
+        # Why no answer can reach us.
+        self._no_answers: BusFault | None = None
+        self._connection: Connection
         # Random: a node can make the server answer to a subject that it names, so nobody may guess ours.
         self.inbox = f"{layout.inbox(user)}.{os.urandom(9).hex()}"
 
     @classmethod
     async def connect(cls, login: Login, server: str, report: Callable[[str, BaseException], object]) -> "Bus":
-        bus = cls(login.user, server, report)
-        bus.client = await connect(login, server, on_error=bus._on_error, on_closed=bus._on_closed)
-        await bus.client.subscribe(f"{bus.inbox}.r.*", cb=bus._on_answer)
+        bus = cls(login.user, server)
+        bus._connection = await connect(login, server, on_error=bus._on_error, on_lost=bus.lose, report=report)
+        bus.subscribe(f"{bus.inbox}.r.*", bus._on_answer)
         return bus
 
     @property
     def version(self) -> str:
-        version = self.client.connected_server_version
-        return f"{version.major}.{version.minor}.{version.patch}"
+        return self._connection.info.version
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest letter that the server takes."""
+        return self._connection.info.max_payload
 
     # -- out
 
     def publish(self, subject: str, data: bytes, reply: str = "", headers: dict[str, str] | None = None) -> bool:
-        """Into the buffer of the connection, in this turn of the loop; False: lost, stuck, or too large."""
-        client = self.client
-        if (
-            len(data) > client.max_payload
-            or self.lost.done()
-            or client.pending_data_size + len(data) + _COMMAND_BYTES > MAX_UNSENT_BYTES
-        ):
-            return False
-        publishing = client.publish(subject, data, reply, headers)
-        try:
-            # With room in the buffer it waits for nothing, and needs no task.
-            publishing.send(None)
-        except StopIteration:
-            return True
-        except Exception as error:  # noqa: BLE001 - it was closed in this turn
-            self._report("a letter", error)
-            return False
-        publishing.close()
-        return False
+        """Into the buffer of the connection; False: lost, stuck, or too large."""
+        return self._connection.publish(subject, data, reply, headers)
 
     def request(self, subject: str, data: bytes, seconds: float = REQUEST_SECONDS) -> Deferred[bytes]:
         """The answer of whoever listens there. Fails with `BusFault`."""
         later: Deferred[bytes] = Deferred()
+        if self._no_answers is not None:
+            later.set_exception(self._no_answers)
+            return later
         token = str(next(self._numbers))
         if not self.publish(subject, data, f"{self.inbox}.r.{token}"):
-            limit = self.client.max_payload
+            limit = self.max_bytes
             why = "takes nothing now" if len(data) <= limit else f"takes at most {limit} bytes, not {len(data)}"
             later.set_exception(BusFault(Fault.UNREACHABLE, f"{self.server} {why}"))
             return later
@@ -159,29 +144,25 @@ class Bus:
             fault, advice = Fault.UNREACHABLE, "tried again"
         raise ApiFault(fault, f"{self.server}: {error.description} ({code}); {advice}", code)
 
-    async def subscribe(self, subject: str, take: "Callable[[Msg], object]") -> None:
+    def subscribe(self, subject: str, take: Take) -> None:
         """`take` is called in the order of arrival, and must not wait."""
-
-        async def taken(message: "Msg") -> None:
-            take(message)
-
-        # Who reads a stream asks for as much as it can take, and nothing of that may be dropped.
-        await self.client.subscribe(subject, cb=taken, pending_bytes_limit=_NO_PENDING_LIMIT)
+        self._connection.subscribe(subject, take)
 
     async def answers(self) -> bool:
         """Whether the server is alive."""
         try:
-            await self.client.rtt(timeout=PING_BACK_SECONDS)
-        except Exception:  # noqa: BLE001 - whatever it is, there was no answer
+            async with asyncio.timeout(PING_BACK_SECONDS):
+                await self._connection.ping()
+        except (TimeoutError, ServerError):
             return False
         return True
 
     # -- in
 
-    async def _on_answer(self, message: "Msg") -> None:
+    def _on_answer(self, message: Message) -> None:
         token = message.subject.rpartition(".")[2]
-        # The server's own word that nobody listens; a header of that name in somebody's answer means nothing.
-        if not message.data and message.headers and message.headers.get("Status") == "503":
+        # The server's word that nobody listens. Whoever else could write it could as well not answer.
+        if message.status.startswith("503") and not message.data:
             waiting = self._waiting.get(token)
             self._settle(token, _nobody(self.server, waiting[1] if waiting else ""))
         else:
@@ -196,40 +177,32 @@ class Bus:
         else:
             waiting[0].set_result(result)
 
-    async def _on_error(self, error: Exception) -> None:
-        found = _FORBIDDEN.search(str(error))
-        if found is not None:
-            what, subject = found.groups()
-            # nats-py makes what the server says lower case.
-            refused = [(later, asked) for later, asked in self._waiting.values() if asked.lower() == subject.lower()]
-            subject = refused[0][1] if refused else subject
-            verb = "publish to" if what.lower() == "publish" else "subscribe to"
-            fault = BusFault(
-                Fault.FORBIDDEN, f"{self.server} does not let this node {verb} {subject}; its operator must, {_DOCS}"
-            )
-            for later, _ in refused:
-                if not later.done():
-                    later.set_exception(fault)
-            self.on_forbidden(subject, fault)
-        elif not isinstance(error, OSError) and type(error).__module__ != "nats.errors":
-            # A fault of ours in a callback; those of the connection end in its loss.
-            self._report("what NATS brought", error)
-
-    async def _on_closed(self) -> None:
-        self.lose("the connection was closed")
+    def _on_error(self, text: str) -> None:
+        """Of a permission: the only error that a connection outlives."""
+        found = _FORBIDDEN.search(text)
+        what, subject = found.groups() if found is not None else ("use", text)
+        verb = "subscribe to" if what.lower() == "subscription" else "publish to"
+        fault = BusFault(
+            Fault.FORBIDDEN, f"{self.server} does not let this node {verb} {subject}; its operator must, {_DOCS}"
+        )
+        if subject.startswith(self.inbox):
+            self._no_answers = fault
+        for later, asked in list(self._waiting.values()):
+            if (asked == subject or self._no_answers is not None) and not later.done():
+                later.set_exception(fault)
+        self.on_forbidden(subject, fault)
 
     def lose(self, why: str) -> None:
         if not self.lost.done():
             self.lost.set_result(why)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self.lose("closed")
+        self._connection.abort()
         fault = BusFault(Fault.UNREACHABLE, f"the connection to {self.server} was lost")
         for later, _ in list(self._waiting.values()):
             if not later.done():
                 later.set_exception(fault)
-        with contextlib.suppress(Exception):
-            await close(self.client)
 
 
 class _Late(BusFault):

@@ -1,21 +1,19 @@
 """Reads one stream by a consumer of our own: one pull waits at the server all the time, answered as letters come.
 
-A pull by hand, because that of nats-py asks twice for each batch. Heartbeats tell a quiet stream from a dead server.
+Heartbeats tell a quiet stream from a dead server.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from bascule.foundation.backoff import Backoff
 from bascule.mesh.machine import layout
 from bascule.mesh.machine.bus import NO_CONSUMER, ApiFault, Bus
 from bascule.mesh.machine.login import BusFault
+from bascule.mesh.machine.nats_wire import Message
 from gabp import codec
-
-if TYPE_CHECKING:
-    from nats.aio.msg import Msg
 
 _SECOND_NS = 1_000_000_000
 # Letters for one pull: a few turns of the loop; the next pull is asked for when they are read.
@@ -24,6 +22,8 @@ BATCH = 256
 BATCH_BYTES = 8 * 1024 * 1024
 # Heartbeats that may be missed: a loaded machine is late with one.
 MISSED = 2.3
+# No pull is shorter, but by a server that cannot serve it.
+LEAST_PULL_SECONDS = 1.0
 FIRST_RETRY_SECONDS = 0.2
 LONGEST_RETRY_SECONDS = 5.0
 
@@ -75,12 +75,12 @@ class Feed:
         self._inbox = f"{bus.inbox}.f.{stream}"
         self._pull = f"{layout.API}.CONSUMER.MSG.NEXT.{stream}.{node}"
         self._left = 0
-        self._seen = 0.0
+        self._seen = self._asked = 0.0
         self._ended = asyncio.Event()
         self._body = codec.encode(
             {
                 "batch": BATCH,
-                "max_bytes": max(BATCH_BYTES, 2 * bus.client.max_payload),
+                "max_bytes": max(BATCH_BYTES, 2 * bus.max_bytes),
                 "expires": int(pace.expires * _SECOND_NS),
                 "idle_heartbeat": int(pace.heartbeat * _SECOND_NS),
             }
@@ -88,7 +88,7 @@ class Feed:
 
     async def run(self) -> None:
         """Until the connection is lost."""
-        await self._bus.subscribe(self._inbox, self._on_message)
+        self._bus.subscribe(self._inbox, self._on_message)
         waits = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         while not self._bus.lost.done():
             try:
@@ -136,30 +136,31 @@ class Feed:
 
     def _ask(self) -> None:
         self._left = BATCH
-        self._seen = asyncio.get_running_loop().time()
+        self._seen = self._asked = asyncio.get_running_loop().time()
         if not self._bus.publish(self._pull, self._body, self._inbox):
             self._ended.set()
 
-    def _on_message(self, message: "Msg") -> None:
+    def _on_message(self, message: Message) -> None:
         self._seen = asyncio.get_running_loop().time()
         # By the subject, not by a header: whoever wrote a letter may have given it any.
         if message.subject == self._inbox:
-            self._on_status(message.headers or {})
+            self._on_status(message.status)
             return
         number, stored_ms = _place(message.reply)
-        headers = message.headers
-        gone = headers is not None and ("KV-Operation" in headers or "Nats-Marker-Reason" in headers)
+        gone = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
         self._take(Letter(message.subject, message.data, number, stored_ms, gone))
         self._left -= 1
         if self._left == 0:
             self._ask()
 
-    def _on_status(self, headers: dict[str, str]) -> None:
-        status, text = headers.get("Status"), headers.get("Description", "")
-        if status == "100":
+    def _on_status(self, status: str) -> None:
+        code, _, text = status.partition(" ")
+        if code == "100":
             return
-        # It waited for its whole time, or the next letter is more than it may bring.
-        if status in ("404", "408") or (status == "409" and "exceed" in text.lower() and "maxbytes" in text.lower()):
+        # It waited for its whole time, or the next letter is more than it may bring. One that ends at once, without a
+        # letter, is not asked for again without a pause.
+        over = code in ("404", "408") or (code == "409" and "maxbytes" in text.lower())
+        if over and (self._left < BATCH or self._seen - self._asked > LEAST_PULL_SECONDS):
             self._ask()
         else:
             self._ended.set()

@@ -25,8 +25,6 @@ from bascule.mesh.machine.nats_program import PROGRAM, find_program, start_progr
 from bascule.mesh.ports import Fault
 from gabp import codec
 
-# NATS's own: what firewalls and people expect.
-DEFAULT_PORT = 4222
 # Of the disk that is free when the hub is made; mail of a week is far below it.
 MAX_STORE_BYTES = 10 * 1024 * 1024 * 1024
 _LEAST_STORE_BYTES = 256 * 1024 * 1024
@@ -205,10 +203,10 @@ class NatsHub:
         process.send_signal(signal.SIGHUP)
         end = asyncio.get_running_loop().time() + RELOAD_SECONDS
         while asyncio.get_running_loop().time() < end and process.returncode is None:
-            said = self._log_since(before)
-            if _RELOADED in said:
+            text = self._log_since(before)
+            if _RELOADED in text:
                 return
-            if _NOT_RELOADED in said:
+            if _NOT_RELOADED in text:
                 break
             await asyncio.sleep(POLL_SECONDS)
         if process.returncode is None:
@@ -284,15 +282,15 @@ class NatsHub:
         raise BusFault(Fault.UNREACHABLE, f"the hub's nats-server does not answer; its log: {self._files.log}")
 
     def _ended(self, before: int) -> BusFault:
-        said = self._log_since(before)[-_TAIL_BYTES:].decode(errors="replace")
-        if "address already in use" in said:
+        text = self._log_since(before)[-_TAIL_BYTES:].decode(errors="replace")
+        if "address already in use" in text:
             return BusFault(
                 Fault.UNREACHABLE,
                 f"port {self._port} is taken by another program: end that one, or let the hub listen on another port",
             )
         with contextlib.suppress(OSError), open(self._files.errors, encoding="utf-8", errors="replace") as file:
-            said += file.read(_TAIL_BYTES)
-        last = said.strip().splitlines()[-1:] or ["it said nothing"]
+            text += file.read(_TAIL_BYTES)
+        last = text.strip().splitlines()[-1:] or ["it said nothing"]
         return BusFault(
             Fault.UNREACHABLE,
             f"the hub's nats-server ended: {last[0]}; it is started again, its log: {self._files.log}",

@@ -1,30 +1,23 @@
-"""How we log in to a server of NATS. nats-py is imported when the first connection is made."""
+"""How we log in to a server of NATS: with the bus key or the file of an operator, over TLS that trusts one certificate
+or the system's authorities."""
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bascule import __version__
 from bascule.mesh.machine import nkeys
+from bascule.mesh.machine.connection import Connection, ServerError
 from bascule.mesh.ports import Fault
 
-if TYPE_CHECKING:
-    from nats.aio.client import Client
-
-INSTALL = "pip install 'bascule[mesh]'"
-# Over a slow line a TLS handshake takes a second or two.
-CONNECT_SECONDS = 5
-# What nobody reads before a server is called frozen is found by heartbeats; this is for connections without one.
-PING_SECONDS = 10
-# Letters that wait to be written: beyond it the other end is stuck, and letters are refused.
-MAX_UNSENT_BYTES = 8 * 1024 * 1024
-# For the last bytes of a connection that is closed; a frozen server takes none.
-CLOSE_SECONDS = 2.0
+# NATS's own: what firewalls and people expect.
+DEFAULT_PORT = 4222
 
 
 class BusFault(Exception):
@@ -53,68 +46,32 @@ async def connect(
     login: Login,
     server: str,
     *,
-    on_error: Callable[[Exception], Awaitable[None]],
-    on_closed: Callable[[], Awaitable[None]],
-) -> "Client":
-    """One connection that is not repaired: what it had to say to the server belongs to it. Raises `BusFault`."""
-    try:
-        from nats import errors  # noqa: PLC0415 - an extra: without it the daemon runs, and says what is missing
-        from nats.aio.client import Client  # noqa: PLC0415 - same
-    except ImportError:
-        raise BusFault(Fault.MISSING, f"nats-py is not installed here: {INSTALL}, then restart the daemon") from None
+    on_error: Callable[[str], object],
+    on_lost: Callable[[str], object],
+    report: Callable[[str, BaseException], object],
+) -> Connection:
+    """Raises `BusFault`."""
     jwt, key = _credentials(login)
-    seen: list[Exception] = []
 
-    async def failed(error: Exception) -> None:
-        seen.append(error)
-        await on_error(error)
+    def prove(nonce: str) -> dict[str, Any]:
+        signature = base64.urlsafe_b64encode(key.sign(nonce.encode())).rstrip(b"=").decode()
+        who = {"nkey": nkeys.user_text(key.public_key().public_bytes_raw())} if jwt is None else {"jwt": jwt.decode()}
+        return {"name": login.user, "version": __version__, "sig": signature, **who}
 
-    def sign(nonce: str) -> bytes:
-        return base64.b64encode(key.sign(nonce.encode()))
-
-    client = Client()
-    if jwt is None:
-        # nats-py fills it from a seed, with a package that needs PyNaCl; there is no argument for it.
-        client._public_nkey = nkeys.user_text(key.public_key().public_bytes_raw())  # noqa: SLF001 - said above
+    connection = Connection(on_error, on_lost, report)
     try:
-        async with asyncio.timeout(3 * CONNECT_SECONDS):
-            await client.connect(
-                [server],
-                name=login.user,
-                error_cb=failed,
-                closed_cb=on_closed,
-                allow_reconnect=False,
-                # A second attempt, at once; 0 would be for ever.
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=CONNECT_SECONDS,
-                ping_interval=PING_SECONDS,
-                max_outstanding_pings=2,
-                tls=_tls(login, server),
-                # Our own hub shows its certificate before anything else, so that a joiner can compare it.
-                tls_handshake_first=login.certificate is not None,
-                signature_cb=sign,
-                user_jwt_cb=None if jwt is None else lambda: jwt,
-                pending_size=MAX_UNSENT_BYTES,
-            )
-    except (OSError, errors.Error, EOFError, ValueError) as error:
-        await close(client)
-        told = [each for each in (*seen, error) if not isinstance(each, errors.NoServersError)]
-        raise _explained(login, server, told[-1] if told else error) from None
-    except BaseException:
-        await close(client)
-        raise
-    if not client.is_connected:
-        await close(client)
-        raise BusFault(Fault.UNREACHABLE, f"{server} closed the connection")
-    return client
-
-
-async def close(client: "Client") -> None:
-    """Bounded: closing waits for bytes that a frozen server does not take."""
-    with contextlib.suppress(TimeoutError, OSError):
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await client.close()
+        address = urlsplit(server if "://" in server else f"nats://{server}")
+        await connection.open(
+            address.hostname or "",
+            address.port or DEFAULT_PORT,
+            tls=_tls(login, server),
+            # Our own hub shows its certificate before anything else, so that a joiner can compare it.
+            handshake_first=login.certificate is not None,
+            login=prove,
+        )
+    except (OSError, ServerError, ValueError) as error:
+        raise _explained(login, server, error) from None
+    return connection
 
 
 def _credentials(login: Login) -> tuple[bytes | None, Ed25519PrivateKey]:

@@ -3,7 +3,6 @@
 import asyncio
 import getpass
 import hashlib
-import importlib.util
 import os
 import shutil
 import socket
@@ -17,9 +16,8 @@ from bascule.mesh import machine_ports
 from bascule.mesh.cards import bytes_of
 from bascule.mesh.machine import layout, nkeys, set_up
 from bascule.mesh.machine.hub import NatsHub
-from bascule.mesh.machine.login import INSTALL, BusFault, Login, fetch_certificate
+from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
-from bascule.mesh.machine.nats_program import INSTALL as INSTALL_HUB
 from bascule.mesh.machine.nats_program import find_program
 from bascule.mesh.machine_ports import MemberHub, MemberPost, NotReached
 from bascule.mesh.membership import keys_of
@@ -46,8 +44,6 @@ class NatsMachine:
         self._report = report
 
     def missing(self, *, hub: bool) -> str | None:
-        if importlib.util.find_spec("nats") is None:
-            return f"nats-py is not installed here: {INSTALL_HUB if hub else INSTALL}"
         if hub:
             try:
                 find_program()
@@ -91,10 +87,10 @@ class NatsMachine:
             report=self._report,
         )
 
-    async def set_up(self, own: Membership, hub: Hub | None, replicas: int) -> None:
+    async def set_up(self, own: Membership, hub: Hub | None) -> None:
         login = Login(own.node, keys_of(own).bus, own.servers, own.certificate, own.creds_file)
         room = hub.mail_bytes if isinstance(hub, NatsHub) else layout.DEFAULT_MAX_BYTES
-        await _reached(set_up.set_up(login, replicas=replicas, max_bytes=room, report=self._report))
+        await _reached(set_up.set_up(login, replicas=own.replicas, max_bytes=room, report=self._report))
 
     async def fetch_certificate(self, host: str, port: int) -> tuple[str, str]:
         return await _reached(fetch_certificate(host, port))

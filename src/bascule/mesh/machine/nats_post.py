@@ -5,25 +5,24 @@ sends it again.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from bascule.foundation.backoff import Backoff
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.tasks import Tasks
 from bascule.mesh.cards import Keys
 from bascule.mesh.machine import layout
-from bascule.mesh.machine.bus import Bus, is_late, wall_ms
+from bascule.mesh.machine.bus import NO_STREAM, ApiFault, Bus, is_late, wall_ms
 from bascule.mesh.machine.feed import BOARD_PACE, MAIL_PACE, Feed, Letter
 from bascule.mesh.machine.login import BusFault, Login
+from bascule.mesh.machine.nats_wire import Message
+from bascule.mesh.machine_ports import NotReached
 from bascule.mesh.ports import Board, Fault, NotMailed, PostState, Reader
-
-if TYPE_CHECKING:
-    from nats.aio.msg import Msg
 
 _logger = logging.getLogger(__name__)
 
@@ -40,6 +39,7 @@ MAX_ECHO_SECONDS = 2.0
 _DEFAULT_MAX_BYTES = 1024 * 1024
 
 JoinHandler = Callable[[str, bytes], Awaitable[bytes]]
+WipedHandler = Callable[[], Awaitable[None]]
 
 
 def _log(what: str, error: BaseException) -> None:
@@ -72,6 +72,9 @@ class NatsPost:
         self._server_offset: float | None = None
         self._put_at: float | None = None
         self._on_join: JoinHandler | None = None
+        self._on_wiped: WipedHandler | None = None
+        # A stream is gone although another one is there.
+        self._wiped = False
         self._joining = 0
         self._probing = False
         self._mailbox = ""
@@ -133,6 +136,10 @@ class NatsPost:
         """Gets the name that is wished for and the request, and returns the answer. Before `open`."""
         self._on_join = handler
 
+    def on_wiped(self, handler: WipedHandler) -> None:
+        """Makes the streams again that are gone; `NotReached` when that fails. Before `open`."""
+        self._on_wiped = handler
+
     # -- the connection
 
     async def _run(self) -> None:
@@ -146,22 +153,29 @@ class NatsPost:
                 try:
                     await self._use(bus, waits)
                 finally:
-                    await self._leave(bus)
+                    self._leave(bus)
             except BusFault as fault:
                 self._show(PostState(open=False, fault=fault.fault, detail=fault.detail))
-                if fault.fault is Fault.MISSING:
-                    return
+                if self._wiped or _is_wiped(fault):
+                    await self._make_again()
             await asyncio.sleep(next(waits))
+
+    async def _make_again(self) -> None:
+        """Who may not, or cannot now, sees what the next connection finds."""
+        if self._on_wiped is not None:
+            with contextlib.suppress(NotReached):
+                await self._on_wiped()
+                self._wiped = False
 
     async def _use(self, bus: Bus, waits: Backoff) -> None:
         """Until it is lost."""
         assert self._reader is not None
         bus.on_forbidden = self._on_forbidden
-        self.max_bytes = bus.client.max_payload
+        self.max_bytes = bus.max_bytes
         self._faults.clear()
-        await bus.subscribe(layout.live(self._node, "*"), self._on_live)
+        bus.subscribe(layout.live(self._node, "*"), self._on_live)
         if self._on_join is not None:
-            await bus.subscribe(f"{layout.JOIN}.*", self._on_join_request)
+            bus.subscribe(f"{layout.JOIN}.*", self._on_join_request)
         name, last = await self._mailbox_now(bus)
         self._bus, self._mailbox = bus, name
         self._show(PostState(open=True, server=bus.server, version=bus.version))
@@ -182,14 +196,14 @@ class NatsPost:
                 task.cancel()
         raise BusFault(Fault.UNREACHABLE, f"{bus.server}: {why}; connecting again")
 
-    async def _leave(self, bus: Bus) -> None:
+    def _leave(self, bus: Bus) -> None:
         was_open, self._bus = self._bus is bus, None
         if was_open:
             detail = f"the connection to {bus.server} was lost; connecting again"
             self._show(PostState(open=False, fault=Fault.UNREACHABLE, detail=detail))
             assert self._reader is not None
             self._reader.closed()
-        await bus.close()
+        bus.close()
 
     async def _mailbox_now(self, bus: Bus) -> tuple[str, int]:
         """Which creation of the stream this is, and its last number."""
@@ -243,7 +257,7 @@ class NatsPost:
 
     # -- what comes
 
-    def _on_live(self, message: "Msg") -> None:
+    def _on_live(self, message: Message) -> None:
         # What comes before `opened`, or after `closed`, is for nobody.
         if self._bus is not None:
             assert self._reader is not None
@@ -254,7 +268,7 @@ class NatsPost:
         self._read_up_to = letter.number
         self._reader.mailed(letter.subject.rpartition(".")[2], letter.data, letter.number)
 
-    def _on_join_request(self, message: "Msg") -> None:
+    def _on_join_request(self, message: Message) -> None:
         # To the inbox of an invited key only: the server lets us answer anywhere, and whoever asks names the place. It
         # could be a command to the server, such as to delete the stream.
         if not message.reply.startswith(layout.inbox("U")) or self._joining >= MAX_JOINING:
@@ -262,7 +276,7 @@ class NatsPost:
         self._joining += 1
         self._tasks.start(self._answer_join(message), "a request to join")
 
-    async def _answer_join(self, message: "Msg") -> None:
+    async def _answer_join(self, message: Message) -> None:
         assert self._on_join is not None
         try:
             answer = await self._on_join(message.subject.rpartition(".")[2], message.data)
@@ -323,6 +337,9 @@ class NatsPost:
             self._faults.pop(what, None)
         else:
             self._faults[what] = fault
+            if _is_wiped(fault) and self._on_wiped is not None and self._bus is not None:
+                self._wiped = True
+                self._bus.lose("a stream of it is gone")
         self._show(self.state)
 
     def _show(self, state: PostState) -> None:
@@ -349,6 +366,10 @@ class NatsPost:
             self._fault("mail", BusFault(Fault.FULL, detail))
         finally:
             self._probing = False
+
+
+def _is_wiped(fault: BusFault) -> bool:
+    return isinstance(fault, ApiFault) and fault.code == NO_STREAM
 
 
 def _fault_of(bus: Bus, later: Deferred[bytes]) -> BusFault | None:

@@ -55,6 +55,6 @@ async def _connected(login: Login, report: Callable[[str, BaseException], object
         try:
             yield bus
         finally:
-            await bus.close()
+            bus.close()
         return
     raise failed

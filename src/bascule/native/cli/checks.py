@@ -27,4 +27,4 @@ def check_native(_: Patient) -> Verdict:
     return ok("; ".join(f"{client}: hooks are installed ({_LIMITS[client]})" for client in found))
 
 
-CHECKS: tuple[Check, ...] = (Check("agents' own tools", check_native),)
+CHECKS: tuple[Check, ...] = (Check("native tools", check_native),)

@@ -158,7 +158,7 @@ class Acting:
         return d.ClickResult(
             execution_id=execution.id,
             clicked=True,
-            evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
+            evidence=self.evidence(execution),
             effect=effect,
             method="pointer" if method == "pointer" else "action",
             rematched=aim.rematched,
@@ -178,12 +178,16 @@ class Acting:
         return d.HotkeyResult(
             execution_id=execution.id,
             sent=True,
-            evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
+            evidence=self.evidence(execution),
             effect="confirmed" if watched.change else "unverified",
             watched_ms=None if watched.change else watched.ms,
         )
 
     # -- what they share --
+
+    def evidence(self, execution: Execution, ax_path: str | None = None) -> d.Evidence:
+        before, after = ("before.png", "after.png") if self._desktop.has_pictures else (None, None)
+        return d.Evidence(dir=folder_of(execution), ax_path=ax_path, before_screenshot=before, after_screenshot=after)
 
     async def require_focus(self, routed: Routed, route: d.Route | None) -> None:
         if route is not None and route.focus_policy == "requireFocused" and not routed.window.active:
@@ -275,6 +279,13 @@ class Acting:
             if program in (None, name) and not kind.startswith(_QUIET):
                 changed.set()
 
+        if not self._desktop.has_pictures:
+            execution.note("picture", missing="this session shows none")
+            async with self._desktop.changes(on_change):
+                execution.halt.check()
+                by_action = await act()
+                execution.note("acted")
+                return await self._watch(changed, aim, program, by_action=bool(by_action), patient=patient)
         before = await self._picture(execution, routed, aim.tree if aim is not None else None, blanked)
         image = before.image
         if aim is not None:

@@ -82,7 +82,7 @@ class Looking:
             ),
             evidence=d.Evidence(
                 dir=folder_of(execution),
-                screenshot_path="observe.png" if options.include_screenshot else None,
+                screenshot_path="observe.png" if options.include_screenshot and self.desktop.has_pictures else None,
                 ax_path="ax.json" if options.include_ax_tree else None,
             ),
             partial=list(tree.partial) if tree is not None and need_tree else [],
@@ -95,7 +95,7 @@ class Looking:
     async def _observed_picture(
         self, execution: Execution, options: d.ObserveOptions, routed: Routed, tree: Tree
     ) -> d.InlineImage | None:
-        if not (options.include_screenshot or options.inline):
+        if not (options.inline or (options.include_screenshot and self.desktop.has_pictures)):
             return None
         picture = await self.picture(execution, routed, tree)
         image = marked = picture.image

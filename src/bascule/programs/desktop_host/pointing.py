@@ -142,7 +142,7 @@ class Pointing:
             execution_id=execution.id,
             done=True,
             effect=effect,
-            evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
+            evidence=self._acting.evidence(execution),
             rematched=aim.rematched,
             watched_ms=watched_ms,
         )

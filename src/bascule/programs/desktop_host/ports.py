@@ -183,6 +183,14 @@ class Desktop(Protocol):
     async def set_value(self, element: Element, value: str | float) -> bool: ...
 
     @property
+    def has_pictures(self) -> bool:
+        """False: this session never shows any, and what is done by elements' own programs goes without."""
+
+    @property
+    def has_hands(self) -> bool:
+        """False: no key and no click can be sent; what is done is done by elements' own programs."""
+
+    @property
     def inserts(self) -> bool:
         """Whether `insert` comes before `paste`: where a paste needs the focus, and that is not sure to stay."""
 

@@ -65,7 +65,8 @@ class Resolving:
             meant = _Meant(routed, routed.window, exact=routed.exact)
         window = meant.window
         element, to = self._found(execution, meant, meant.element), self._found(execution, meant, meant.to)
-        picture = await self._picture(execution, meant) if params.picture and row.confirmed else None
+        wanted = params.picture and row.confirmed and self._desktop.has_pictures
+        picture = await self._picture(execution, meant) if wanted else None
         resolved = {**given, "route": _resolved_route(intent.route, meant)}
         if element is not None and hasattr(intent, "target"):
             resolved["target"] = _resolved_target(element)
@@ -81,6 +82,7 @@ class Resolving:
             to=to,
             params=resolved,
             picture=picture,
+            pictures=self._desktop.has_pictures,
         )
 
     async def _act(self, execution: Execution, method: str, intent: Any) -> _Meant:

@@ -11,7 +11,7 @@ from bascule.programs.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, che
 from bascule.programs.desktop_host.elements import Element, Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.looking import Looking, folder_of
+from bascule.programs.desktop_host.looking import Looking
 from bascule.programs.desktop_host.ports import AppGone, BackendError, NotAnswering, Pasted
 from bascule.programs.desktop_host.routes import Routed
 
@@ -42,15 +42,13 @@ class Writing:
             routed = await self._looking.route(execution, params.route)
             if execution.expected is not None:
                 execution.expected.check_element("element", typed_into(await self._tree(execution, routed)))
-        routed = await self._acting.bring_to_front(execution, routed, params.route)
+        if self._desktop.has_hands:
+            routed = await self._acting.bring_to_front(execution, routed, params.route)
+        else:
+            await self._acting.require_focus(routed, params.route)
         if aim is not None:
             aim.routed = routed
-            field: Element | None = await self._has_focus(aim.element, 0.0)
-            if field is None:
-                field = await self._focus(execution, aim, params)
-                # A field that was given the focus has all its text selected, and a paste would replace it.
-                if not params.options.clear_before:
-                    await self._desktop.caret_to_end(field)
+            field: Element | None = await self._field(execution, aim, params)
         else:
             field = focused_field(await self._tree(execution, routed))
         before = field.value if field is not None else None
@@ -74,16 +72,24 @@ class Writing:
         return d.TypeTextResult(
             execution_id=execution.id,
             typed=pasted.taken == pasted.pieces,
-            evidence=d.Evidence(
-                dir=folder_of(execution),
-                ax_path="ax.json",
-                before_screenshot="before.png",
-                after_screenshot="after.png",
-            ),
+            evidence=self._acting.evidence(execution, "ax.json"),
             effect=effect,
             clipboard=pasted.clipboard,
             rematched=aim.rematched if aim is not None else False,
         )
+
+    async def _field(self, execution: Execution, aim: Aim, params: d.TypeTextCall) -> Element:
+        """The target, with the focus in it."""
+        if not self._desktop.has_hands:
+            # Its own program puts the text there, with or without the focus.
+            return aim.element
+        field = await self._has_focus(aim.element, 0.0)
+        if field is None:
+            field = await self._focus(execution, aim, params)
+            # A field that was given the focus has all its text selected, and a paste would replace it.
+            if not params.options.clear_before:
+                await self._desktop.caret_to_end(field)
+        return field
 
     async def _insert(self, field: Element | None, params: d.TypeTextCall) -> Pasted | None:
         """By the field's own program, which needs no focus. None: nothing was put there, so it is to be pasted."""

@@ -13,13 +13,14 @@ from bascule.foundation import paths
 from bascule.local_client import exits
 from bascule.local_client.choice import own_door
 from bascule.local_client.exits import DoorError, Refusal
-from bascule.local_client.http import call
+from bascule.local_client.http import Door, call
 from bascule.local_client.values import encode
 from bascule.programs.helpers import process_tree
 from bascule.programs.helpers.hook import read_input
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
     from typing import Any
 
@@ -36,6 +37,7 @@ _PATHS = {
 }
 _BEFORE = "/v1/native/before"
 _NOTE = "/v1/sessions/note"
+_QUESTION = "/v1/native/question"
 _USAGE = """\
 usage: bridge-native --client claude|codex|gemini [--closed] [--state-dir DIR]
 
@@ -54,15 +56,28 @@ def main(arguments: Sequence[str]) -> int:
     event = read_input()
     path = _PATHS.get(str(event.get("hook_event_name")), _NOTE)
     try:
-        answer = call(own_door(state), "POST", path, _body(client, event), seconds=ANSWER_SECONDS)
+        answer = call(own_door(state), "POST", path, _body(client, event, closed=closed), seconds=ANSWER_SECONDS)
     except Refusal as fault:
         return _refused(fault, path, closed=closed)
     except (DoorError, OSError) as fault:
         return _closed(f"the daemon cannot be asked ({fault})") if closed and path == _BEFORE else exits.OK
-    output = answer.get("output") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict):
+        return exits.OK
+    output = answer.get("output")
+    if answer.get("question") and _agreed(own_door(state), answer["question"]):
+        return exits.OK
     if output:
         sys.stdout.buffer.write(encode(output) + b"\n")
     return exits.OK
+
+
+def _agreed(door: Door, question: Any) -> bool:
+    """Whether a person says yes while the client waits. If they say it later, the same call is let through then."""
+    try:
+        call(door, "POST", _QUESTION, question, seconds=ANSWER_SECONDS)
+    except (DoorError, OSError):
+        return False
+    return True
 
 
 def _refused(fault: Refusal, path: str, *, closed: bool) -> int:
@@ -80,8 +95,8 @@ def _closed(reason: str) -> int:
     return BLOCK
 
 
-def _body(client: str, event: dict[str, Any]) -> dict[str, Any]:
-    body: dict[str, Any] = {"client": client, "event": event}
+def _body(client: str, event: dict[str, Any], *, closed: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"client": client, "event": event, **({"closed": True} if closed else {})}
     named = os.environ.get("CLAUDE_PID", "")
     pid = int(named) if named.isdigit() else process_tree.client_of(os.getpid(), process_tree.Processes())
     if pid:
@@ -89,6 +104,16 @@ def _body(client: str, event: dict[str, Any]) -> dict[str, Any]:
     if pane := os.environ.get("TMUX_PANE"):
         body["pane"] = pane[:64]
     return body
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """For completions; the program itself reads its few options without argparse."""
+    from bascule.programs.helpers import program  # noqa: PLC0415 - costs more than the rest of this program
+
+    parser = program.parser("bridge-native", "A hook of a client's own tools.", "  bridge-native --client claude\n")
+    parser.add_argument("--client", choices=CLIENTS, help="whose JSON is read")
+    parser.add_argument("--closed", action="store_true", help="refuse calls while the daemon cannot be asked")
+    return parser
 
 
 def _options(arguments: list[str]) -> tuple[str, str, bool] | None:

@@ -88,8 +88,8 @@ class LinuxDesktop:
         can = self._session.capabilities
         if accessibility != "granted":
             can = msgspec.structs.replace(can, elements=False)
-        if screen != "granted":
-            # Nothing is done without a picture of before.
+        if screen != "granted" and self.has_pictures:
+            # Where there should be pictures, nothing is done without one.
             can = msgspec.structs.replace(can, pictures="none", keys="none", clicks="none", text="none")
         try:
             await self._session.open()
@@ -155,6 +155,14 @@ class LinuxDesktop:
 
     async def set_value(self, element: Element, value: str | float) -> bool:
         return await self._trees.set_value(element, value)
+
+    @property
+    def has_pictures(self) -> bool:
+        return self._session.capabilities.pictures != "none"
+
+    @property
+    def has_hands(self) -> bool:
+        return self._session.capabilities.keys != "none"
 
     @property
     def inserts(self) -> bool:

@@ -1,7 +1,7 @@
 """A Wayland compositor that tells us nothing: windows are what programs say of themselves on the accessibility bus.
 
-Their elements can be read and waited for. Where a window is and what lies over it is not known, there are no pictures
-and no input, so nothing is done: an act leaves a picture of before, and there is none.
+Their elements can be read and waited for, pressed and set by their own programs, which needs neither focus nor place.
+Where a window is and what lies over it is not known, and there are no pictures, keys and clicks.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, 
 from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.ports import NotReachable, Window
 
-WHY: Final = "this Wayland compositor lets this host neither see nor use its windows"
-REMEDY: Final = "log in to sway or to an Xorg session; only elements can be read here"
+WHY: Final = "this Wayland compositor gives this host no pictures, keys and clicks"
+REMEDY: Final = "log in to sway or to an Xorg session; here elements are read, pressed and set, and nothing else"
 # Windows that were seen and are not there any more are forgotten beyond this.
 MAX_KNOWN: Final = 4_096
 # No screen is larger; how large this one is nobody says.
@@ -116,7 +116,7 @@ class BareSession:
     picture_remedy = REMEDY
     notes: tuple[str, ...] = ()
     capabilities = Capabilities(
-        session="Wayland", places=False, pictures="none", keys="none", clicks="none", elements=True, text="none"
+        session="Wayland", places=False, pictures="none", keys="none", clicks="none", elements=True, text="field"
     )
 
     def __init__(self, on_stop_keys: Callable[[], None] | None) -> None:

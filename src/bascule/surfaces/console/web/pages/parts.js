@@ -127,7 +127,7 @@ export const shortId = (id) => (id.length > 20 ? `${id.slice(0, 18)}\u2026` : id
 const TONES = /** @type {Record<string, Tone>} */ (Object.fromEntries([
   ["ok", "online live responded completed ok allow allowed approved confirmed signed_in acknowledged committed"],
   ["bad", "timeout error fail failed deny denied refused destructive blocking lost"],
-  ["warn", "awaiting_approval warn ask asked unknown unverified reconnecting changed warning"],
+  ["warn", "awaiting_approval warn ask asked unknown unreachable outbox mailed unverified reconnecting changed warning"],
   ["info", "pending delivered running starting stopping new"],
 ].flatMap(([tone, words]) => words.split(" ").map((word) => [word, tone]))));
 

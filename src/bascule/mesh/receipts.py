@@ -1,0 +1,111 @@
+"""What other nodes have confirmed: taken out of the outbox, a moment later and many together.
+
+Nobody waits for it. If this daemon dies before, the items go again and get the same receipts (rule 2).
+"""
+
+from collections.abc import Callable
+
+from bascule.foundation.timers import Deadline, Timers
+from bascule.kernel.call import DAEMON, Principal, node_principal
+from bascule.kernel.event_ring import Fact, Kind
+from bascule.kernel.journal import Journal, Transaction
+from bascule.mesh import rows
+from bascule.mesh.copies import Copies
+from bascule.mesh.home import Home
+from bascule.mesh.outbox import Outbox
+from bascule.mesh.protocol import FINAL, MAX_ITEMS, PASSING, Anchor, Receipt, Taken
+from bascule.mesh.records import OutItem
+from bascule.mesh.state import MeshState
+
+# One commit for the receipts of so long: one of their own would have the next message wait for its sync.
+TAKE_OUT_MS = 50
+# Or for so many, so that one commit does not hold up the loop.
+MAX_TOGETHER = 4 * MAX_ITEMS
+
+
+class Receipts:
+    def __init__(
+        self,
+        *,
+        state: MeshState,
+        outbox: Outbox,
+        home: Home,
+        copies: Copies,
+        journal: Journal,
+        timers: Timers,
+        publish: Callable[[Fact], None],
+        refuse: Callable[[Principal, rows.RefusedParams], None],
+    ) -> None:
+        """`refuse`: called with a principal and params when a node will never take an offer."""
+        self._state = state
+        self._outbox = outbox
+        self._home = home
+        self._copies = copies
+        self._journal = journal
+        self._timers = timers
+        self._publish = publish
+        self._refuse = refuse
+        # By node, in the order they came.
+        self._waiting: dict[str, list[tuple[Taken, Anchor]]] = {}
+        self._count = 0
+        self._due: Deadline | None = None
+
+    def add(self, name: str, receipt: Receipt, anchor: Anchor) -> None:
+        waiting = self._waiting.setdefault(name, [])
+        waiting += [(taken, anchor) for taken in receipt.taken]
+        self._count += len(receipt.taken)
+        # Who was refused is not to wait longer than it must.
+        if self._count >= MAX_TOGETHER or any(taken.refused is not None for taken in receipt.taken):
+            self.take_out()
+        elif self._due is None:
+            self._due = self._timers.after_ms(TAKE_OUT_MS, lambda _now: self.take_out())
+
+    def take_out(self) -> None:
+        """All of them now: also before anything that asks what a node has confirmed."""
+        if self._due is not None:
+            self._timers.call_off(self._due)
+            self._due = None
+        waiting, self._waiting, self._count = self._waiting, {}, 0
+        with self._journal.together():
+            for name, taken in waiting.items():
+                self._take_out(name, taken)
+
+    def _take_out(self, name: str, waiting: list[tuple[Taken, Anchor]]) -> None:
+        tx = Transaction()
+        changed: Anchor | None = None
+        for taken, anchor in waiting:
+            item = self._state.out.rows.get(taken.id)
+            if item is None or item.node != name or item.ticket != taken.ticket:
+                continue
+            if item.kind == "offer":
+                self._offer_taken(tx, taken, item, anchor)
+                continue
+            self._outbox.remove(tx, taken.id)
+            if item.kind in ("cancel", "over"):
+                self._home.arrived(tx, item, anchor.seq)
+            if item.kind in ("acked", "reply"):
+                if self._copies.confirmed(tx, item, taken, anchor.seq):
+                    changed = anchor
+                if item.kind == "reply" and taken.refused is not None:
+                    id_ = self._copies.id_of(name, item.ticket)
+                    self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused))
+        if changed is not None:
+            tx.subject, tx.details = name, {"peer": f"{changed.seq}:{changed.head}"}
+            self._journal.commit(tx, DAEMON, "mesh.receipt")
+        elif tx.puts:
+            self._journal.commit_quietly(tx)
+
+    def _offer_taken(self, tx: Transaction, taken: Taken, item: OutItem, anchor: Anchor) -> None:
+        name = item.node
+        if taken.refused is None:
+            self._home.arrived(tx, item, anchor.seq)
+            self._outbox.remove(tx, taken.id)
+        elif taken.refused in PASSING:
+            if taken.refused == "busy" and self._home.ask_around(tx, item):
+                self._outbox.remove(tx, taken.id)
+            else:
+                self._outbox.later(name, taken.id)
+        else:
+            why = taken.refused if taken.refused in FINAL else "policy"
+            self._outbox.remove(tx, taken.id)
+            self._refuse(node_principal(name), rows.RefusedParams(ticket=item.ticket, why=why, text=taken.text))

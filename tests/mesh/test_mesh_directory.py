@@ -1,0 +1,232 @@
+"""The directory of other machines' agents follows what they list, and costs no more in a large mesh; receipts leave the
+outbox together."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from machines import Machines
+
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.errors import NotFound
+from bascule.foundation.ids import new_ticket_id
+from bascule.mesh.cards import DAY_MS, Card, Keys, sign_directory
+from bascule.mesh.copies import copy_id
+from bascule.mesh.identity import Identity
+from bascule.mesh.nodes import Nodes
+from bascule.mesh.ports import Board
+from bascule.mesh.protocol import Anchor, LifeSign, ListedAgent, Listing
+from bascule.mesh.receipts import TAKE_OUT_MS
+
+
+class Mesh:
+    """Other nodes with their keys, and one directory that hears of them."""
+
+    def __init__(self, count: int) -> None:
+        self.clock = SystemClock()
+        self.keys = {f"node-{number}": Keys.new() for number in range(count)}
+        self.cards = {name: self.make_card(name) for name in self.keys}
+        self.nodes = Nodes(Identity("here", "home", "", "me", Keys.new()), self, self.clock)
+        self.alive: list[str] = []
+        self.nodes.on_alive = lambda node: self.alive.append(node.card.node)
+
+    def make_card(self, name: str) -> Card:
+        sign, box, bus = self.keys[name].public
+        end = self.clock.wall_ms() + DAY_MS
+        return Card(mesh="home", node=name, sign=sign, box=box, bus=bus, owner="me", owner_name="me", not_after=end)
+
+    def card(self, node: str) -> Card | None:
+        return self.cards.get(node)
+
+    def all(self) -> list[Card]:
+        return list(self.cards.values())
+
+    def list(self, name: str, *handles: str, group: str | None = None) -> None:
+        agents = [ListedAgent(handle=each, groups=[group] if group else []) for each in handles]
+        value = sign_directory(self.keys[name].sign, name, Listing(agents=agents))
+        self.nodes.posted(Board.DIRECTORY, name, value, 0)
+
+    def sign(self, name: str, keys: Keys, life: str = "lif_1", **free: int) -> bytes:
+        return sign_directory(keys.sign, name, LifeSign(life=life, began=Anchor(), free=free))
+
+    def found(self, target: str) -> str | None:
+        found = self.nodes.find(target)
+        return None if found is None else found.agent_id
+
+
+def test_a_bare_handle_follows_the_lists_of_the_nodes() -> None:
+    mesh = Mesh(3)
+    mesh.list("node-0", "Jerry")
+    assert mesh.found("Jerry") == "Jerry@node-0"
+    mesh.list("node-1", "Jerry", "Tom")
+    with pytest.raises(NotFound) as refused:
+        mesh.found("Jerry")
+    assert "Jerry@node-0, Jerry@node-1" in (refused.value.hint or "")
+    mesh.list("node-0", "Spike")
+    assert mesh.found("Jerry") == "Jerry@node-1"
+    mesh.list("node-1")
+    assert mesh.found("Jerry") is None
+    assert mesh.found("Tom") is None
+
+
+def test_agents_of_a_node_without_a_card_and_of_one_with_new_keys_are_not_found() -> None:
+    mesh = Mesh(2)
+    mesh.list("node-0", "Jerry", group="reviewers")
+    card = mesh.cards.pop("node-0")
+    assert mesh.found("Jerry") is None
+    mesh.cards["node-0"] = card
+    assert mesh.found("Jerry") == "Jerry@node-0"
+    mesh.keys["node-0"] = Keys.new()
+    mesh.cards["node-0"] = mesh.make_card("node-0")
+    assert mesh.found("Jerry") is None, "listed by whoever had the name before"
+    assert mesh.nodes.candidates("reviewers") == []
+    mesh.list("node-0", "Jerry")
+    assert mesh.found("Jerry") == "Jerry@node-0"
+
+
+def test_a_group_of_any_node_means_those_that_list_a_member_the_free_first() -> None:
+    mesh = Mesh(3)
+    for name in ("node-0", "node-2"):
+        mesh.list(name, "Jerry", group="reviewers")
+    free = mesh.sign("node-2", mesh.keys["node-2"], reviewers=1)
+    mesh.nodes.posted(Board.LIVE, "node-2", free, 0)
+    assert mesh.nodes.candidates("reviewers") == ["node-2", "node-0"]
+    assert mesh.found("reviewers@any") == "reviewers@any"
+    mesh.list("node-2", "Jerry")
+    mesh.list("node-0")
+    with pytest.raises(NotFound):
+        mesh.found("reviewers@any")
+
+
+def test_a_sign_of_life_that_another_key_made_counts_for_nothing_after_a_good_one_either() -> None:
+    mesh = Mesh(2)
+    name, keys = "node-0", mesh.keys["node-0"]
+    good, forged = mesh.sign(name, keys), mesh.sign(name, mesh.keys["node-1"], "lif_2")
+    mesh.nodes.posted(Board.LIVE, name, forged, 0)
+    assert mesh.alive == []
+    mesh.nodes.posted(Board.LIVE, name, good, 0)
+    mesh.nodes.posted(Board.LIVE, name, forged, 0)
+    mesh.nodes.posted(Board.LIVE, name, good, 0)
+    assert mesh.alive == [name]
+    mesh.nodes.posted(Board.LIVE, name, mesh.sign(name, keys, "lif_2"), 0)
+    assert mesh.alive == [name, name]
+    # Its name with other keys: what was checked with the old ones is checked again.
+    mesh.keys[name] = Keys.new()
+    mesh.cards[name] = mesh.make_card(name)
+    mesh.nodes.posted(Board.LIVE, name, good, 0)
+    assert mesh.alive == [name, name]
+
+
+def steps(work: Callable[[], Any]) -> int:
+    """Calls of Python functions."""
+    count = 0
+
+    def step(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(step)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_finding_an_agent_takes_no_more_steps_in_a_larger_mesh() -> None:
+    taken = []
+    for count in (3, 30):
+        mesh = Mesh(count)
+        for number in range(count):
+            mesh.list(f"node-{number}", f"Jerry-{number}", group="reviewers" if number == 1 else None)
+        last = count - 1
+        targets = (f"Jerry-{last}", f"Jerry-{last}@node-{last}", "Nobody", "reviewers@any")
+        taken.append([steps(lambda target=target, mesh=mesh: mesh.found(target)) for target in targets])
+    assert taken[0] == taken[1]
+
+
+def test_a_sign_of_life_that_says_the_same_is_not_read_again() -> None:
+    mesh = Mesh(1)
+    value = mesh.sign("node-0", mesh.keys["node-0"])
+
+    def come() -> None:
+        mesh.nodes.posted(Board.LIVE, "node-0", value, 0)
+
+    first = steps(come)
+    assert steps(come) < first
+
+
+def test_ids_of_copies_lie_on_disk_as_they_came_and_cannot_be_chosen() -> None:
+    tickets = [new_ticket_id(1_700_000_000_000 + number * 50) for number in range(50)]
+    copies = [copy_id("key", ticket) for ticket in tickets]
+    assert copies == sorted(copies)
+    assert copy_id("key", tickets[0]) != copy_id("another", tickets[0])
+    assert len({copy_id("key", ticket) for ticket in (tickets[0], tickets[0] + "a", "mine")}) == 3
+
+
+# -- receipts --
+
+
+@pytest.fixture
+def pair() -> Iterator[Machines]:
+    with Machines("laptop", "desk") as machines:
+        machines["laptop"].house.register("Ada")
+        machines["desk"].house.register("Jerry")
+        machines.advance(1)
+        machines.settle()
+        yield machines
+
+
+def let_letters_arrive(machines: Machines) -> None:
+    while machines.deliver_one():
+        pass
+
+
+def test_receipts_of_a_moment_leave_the_outbox_in_one_commit(pair: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    laptop = pair["laptop"]
+    for _ in range(5):
+        laptop.send("Ada", "Jerry@desk", expectReply=False)
+        pair.advance(0.001)
+        let_letters_arrive(pair)
+    # Desk waits for something that its receipts could ride with.
+    pair.advance(0.05)
+    let_letters_arrive(pair)
+    quiet: list[int] = []
+    commit = laptop.house.journal.commit_quietly
+    monkeypatch.setattr(laptop.house.journal, "commit_quietly", lambda tx: quiet.append(len(tx.puts)) or commit(tx))
+    assert len(laptop.mesh.state.out.rows) == 5
+    pair.advance(TAKE_OUT_MS / 1_000)
+    assert not laptop.mesh.state.out.rows
+    assert len(quiet) == 1
+
+
+def test_a_daemon_that_dies_with_receipts_in_hand_sends_again_and_nothing_is_done_twice(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.advance(0.001)
+    let_letters_arrive(pair)
+    pair.advance(0.05)
+    let_letters_arrive(pair)
+    assert laptop.mesh.state.out.rows
+    laptop.crash()
+    pair.settle()
+    assert not laptop.mesh.state.out.rows
+    assert len(desk.take("Jerry")) == 1
+    assert desk.take("Jerry") == []
+
+
+def test_a_node_restored_from_a_backup_gets_what_it_had_just_confirmed(pair: Machines) -> None:
+    """Its hello comes while its receipt still waits to be taken out of the outbox."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    backup = desk.snapshot()
+    laptop.send("Ada", "Jerry@desk")
+    pair.advance(0.001)
+    let_letters_arrive(pair)
+    pair.advance(0.05)
+    let_letters_arrive(pair)
+    assert laptop.mesh.state.out.rows, "the receipt is in hand"
+    desk.restore(backup)
+    let_letters_arrive(pair)
+    pair.settle()
+    assert len(desk.take("Jerry")) == 1

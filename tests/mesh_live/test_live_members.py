@@ -1,0 +1,219 @@
+"""Members that are cut off, restored from a backup or copied; NATS that is away or full; a daemon without the extra."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from fleet import FleetNode, fleet
+from lacking import missing_here, only_root
+from living import Living, eventually, run_command
+from wires import Caller
+
+# A machine says this often that it lives; a test need not wait half a minute for it.
+QUICK_SIGNS = {"bascule.mesh.engine.LIFE_SIGN_SECONDS": 1.0}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """For tests that leave both well."""
+    with fleet() as ships:
+        ships.join("desk", "vm", constants=QUICK_SIGNS)
+        yield ships
+
+
+# -- cut off --
+
+
+def test_a_revoked_node_is_cut_off_at_once_and_what_was_open_with_it_ends_undeliverable():
+    with fleet() as ships:
+        desk, laptop, vm = ships.join("desk", "laptop", "vm")
+        answered = laptop.send(vm, "before")
+        vm.reply(vm.await_message("before")["ticketId"])
+        laptop.await_status(answered, "responded")
+        taken = laptop.send(vm, "taken, not answered")
+        message = vm.await_message("taken, not answered")
+        vm.kill()
+        waiting = laptop.send(vm, "waits in the outbox")
+        desk.call("mesh.revoke", node="vm")
+        for ticket in (taken, waiting):
+            assert "vm was revoked" in laptop.await_status(ticket, "cancelled")["reason"]
+        assert laptop.ticket(answered)["status"] == "responded"
+        assert laptop.agent.post(f"/agents/{vm.handle}@vm/send", {"payload": "after"}).status == 404
+        # Its creds still let it into NATS: nobody there listens to it.
+        vm.start()
+        vm.await_fault("revoked", "bascule mesh leave")
+        reply = vm.agent.post("/replies", {"ticketId": message["ticketId"], "payload": "too late"})
+        assert reply.status in (204, 404, 409)
+        ticket = laptop.send(desk, "control")
+        desk.await_message("control")
+        assert laptop.ticket(taken)["status"] == "cancelled"
+        eventually(lambda: laptop.ticket(ticket)["delivery"]["state"] == "arrived", "it arrives")
+
+
+def test_a_node_whose_creds_were_revoked_says_so_and_its_mail_waits_for_new_ones(pair):
+    ships, (desk, vm) = pair, pair.nodes
+    ships.revoke_creds("vm")
+    words = vm.await_fault("does not know", "vm.creds")
+    assert "bascule" in words
+    shown = run_command("mesh", "status", "--state-dir", vm.state)
+    assert "vm.creds" in shown.stdout
+    assert shown.returncode != 0
+    there, here = vm.send(desk, "out"), desk.send(vm, "in")
+    assert vm.ticket(there)["delivery"]["state"] == "outbox"
+    ships.operator.creds(ships.folder, "vm")
+    vm.reply(vm.await_message("in")["ticketId"])
+    desk.reply(desk.await_message("out")["ticketId"])
+    desk.await_status(here, "responded")
+    vm.await_status(there, "responded")
+
+
+# -- restored and copied --
+
+
+def tickets_after_a_restore(ships, wanted):
+    """vm is restored from a backup that is older than what it confirmed since; how desk's tickets stand at both."""
+    desk, vm = ships.nodes
+    backup = os.path.join(ships.folder, "old.db")
+    assert run_command("backup", backup, "--state-dir", vm.state).returncode == 0
+    sent = [desk.send(vm, number) for number in range(12)]
+    got = {}
+    eventually(lambda: got.update({each["payload"]: each["ticketId"] for each in vm.take(200)}) or len(got) == 12, "")
+    for number in range(4):
+        vm.reply(got[number], f"answer {number}")
+    for number in range(4):
+        desk.await_status(sent[number], "responded")
+    eventually(lambda: not desk.status()["nodes"][0].get("outboxItems"), "everything is confirmed")
+    vm.daemon.stop()
+    assert run_command("restore", backup, "--state-dir", vm.state).returncode == 0
+    vm.start()
+    eventually(lambda: vm.status().get("connected"), "vm is back")
+    # Behind whatever is words again.
+    desk.send(vm, "last")
+    seen = set()
+    eventually(lambda: seen.update(each["payload"] for each in vm.take(200)) or wanted <= seen, f"{wanted} come")
+    again = [vm.agent.get(f"/tickets/{got[number]}") for number in range(12)]
+    return [
+        (desk.ticket(ticket)["status"], there.json["status"] if there.status == 200 else "missing")
+        for ticket, there in zip(sent, again, strict=True)
+    ], seen
+
+
+def test_a_node_that_was_restored_from_an_old_backup_misses_nothing(pair):
+    wanted = {*range(4, 12), "last"}
+    both, seen = tickets_after_a_restore(pair, wanted)
+    assert [home for home, _ in both[:4]] == ["responded"] * 4
+    assert both[4:] == [("pending", "pending")] * 8
+    assert seen == wanted, "what was not answered comes again, what was does not"
+
+
+@pytest.mark.long
+def test_without_the_word_that_it_was_rolled_back_it_would_miss_what_it_had_confirmed():
+    """The control of the test before."""
+    unhearing = "import bascule.mesh.engine as engine; engine.Engine._say_again = lambda self, node: None\n"
+    with fleet() as ships:
+        ships.join("desk", bug=unhearing)
+        ships.join("vm")
+        both, _ = tickets_after_a_restore(ships, {"last"})
+    assert [there for _, there in both] == ["missing"] * 12
+
+
+def test_of_a_copied_disk_both_daemons_stop_and_say_so_until_a_person_keeps_one(pair):
+    desk, vm = pair.nodes
+    vm.daemon.stop()
+    shutil.copytree(vm.state, vm.state + "2", ignore=shutil.ignore_patterns("*.sock"))
+    vm.start()
+    eventually(lambda: vm.status().get("connected"), "the first one is there")
+    copy = FleetNode.__new__(FleetNode)
+    copy.__dict__.update({**vm.__dict__, "state": vm.state + "2", "port": None})
+    copy.start()
+    try:
+        for each in (vm, copy):
+            each.await_fault("a copied disk", "bascule mesh keep", "bascule mesh leave")
+            assert not each.status().get("connected")
+        waits = desk.send(vm, "for the one that stays")
+        copy.call("mesh.leave")
+        vm.call("mesh.keep")
+        vm.reply(vm.await_message("for the one that stays")["ticketId"])
+        desk.await_status(waits, "responded")
+        assert copy.take() == []
+        assert copy.status()["standing"] == "none"
+    finally:
+        copy.close()
+
+
+# -- NATS is away, or full --
+
+
+def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait(pair):
+    ships, (desk, vm) = pair, pair.nodes
+    other = Caller(desk.daemon).register("Other")
+    ships.servers[0].kill()
+    desk.await_fault("does not answer", "messages wait here")
+    waiting = desk.send(vm, "when it is back")
+    assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
+    local = desk.agent.send("Other", "local")
+    (message,) = other.get("/agents/Other/inbox?waitMs=0").json["messages"]
+    assert other.post("/replies", {"ticketId": message["ticketId"], "payload": "yes"}).status == 204
+    assert desk.ticket(local)["status"] == "responded"
+    assert run_command("doctor", "--state-dir", desk.state).stdout.count("messages wait here") == 1
+    # Not even a daemon that starts needs it.
+    desk.restart()
+    assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
+    ships.servers[0].start()
+    vm.reply(vm.await_message("when it is back")["ticketId"])
+    desk.await_status(waiting, "responded")
+    desk.await_well()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", place], check=False).returncode:
+        missing_here("tmpfs cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@only_root
+def test_a_server_whose_disk_is_full_is_named_and_nothing_is_lost(small_disk):
+    with fleet(store=small_disk) as ships:
+        desk, vm = ships.join("desk", "vm")
+        vm.kill()
+        tickets = [desk.send(vm, [number, "x" * 900_000]) for number in range(10)]
+        words = desk.await_fault("full", "free space on the server's disk")
+        shown = run_command("mesh", "status", "--state-dir", desk.state)
+        assert words.partition(" -> ")[0] in shown.stdout
+        assert shown.returncode != 0
+        ships.servers[0].kill()
+        subprocess.run(["mount", "-o", "remount,size=256m", small_disk], check=True)
+        ships.servers[0].start()
+        vm.start()
+        seen = []
+        eventually(lambda: seen.extend(each["payload"][0] for each in vm.take(500)) or len(seen) >= 10, "all come")
+        assert sorted(seen) == list(range(10))
+        eventually(lambda: desk.ticket(tickets[-1])["delivery"]["state"] == "arrived", "it is confirmed")
+        eventually(lambda: not desk.faults(), "desk is well")
+
+
+# -- without the extra --
+
+_WITHOUT_NATS = """
+import os, sys
+os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"
+sys.modules["nats"] = None
+import importlib.util
+_find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "nats" else _find(name, *more)
+"""
+
+
+def test_a_daemon_without_the_extra_says_what_to_do_at_an_address_of_another_machine(tmp_path):
+    with Living(str(tmp_path / "s"), bug=_WITHOUT_NATS) as daemon:
+        agent = Caller(daemon).register("Jerry")
+        refused = agent.post("/agents/Tom@vm/send", {"payload": "hello"})
+        assert refused.status == 404
+        assert "bascule join" in refused.error["hint"]
+        # Nothing else is affected.
+        assert agent.post("/agents/Jerry/send", {"payload": "hello"}).status == 200
