@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from lacking import missing_here
 from live_nodes import PASSPHRASE
 from living import eventually, short_dir
@@ -124,22 +125,22 @@ class Reader:
         running = Running(computer, command, step.shown)
         if not step.shown or step.shown.endswith("(Ctrl-C ends the waiting; the daemon goes on)"):
             assert self._waiting is None
-            eventually(lambda: self._shows(step.shown, running.text) or not running.runs, f"{command} waits")
+            eventually(lambda: self.shows(step.shown, running.text) or not running.runs, f"{command} waits")
             assert running.runs, running.end()
             self._waiting, self._seen = running, running.text
             return
         text = running.end()
-        if step.command.startswith(_LOOKS) and not self._shows(step.shown, text):
+        if step.command.startswith(_LOOKS) and not self.shows(step.shown, text):
             seen = [text]
 
             def look() -> bool:
                 seen.append(Running(computer, command, step.shown).end())
-                return self._shows(step.shown, seen[-1])
+                return self.shows(step.shown, seen[-1])
 
             with contextlib.suppress(AssertionError):
                 eventually(look, f"{command} shows what the page says")
             text = seen[-1]
-        assert self._shows(step.shown, text), f"{computer.name}$ {command}\n{text}\n\nbut the page has:\n{step.shown}"
+        assert self.shows(step.shown, text), f"{computer.name}$ {command}\n{text}\n\nbut the page has:\n{step.shown}"
         refused = re.search(r"^bridge-\w+: |was cancelled", step.shown, re.MULTILINE)
         assert bool(running.code) == bool(refused) or step.command.startswith(_LOOKS), (command, running.code)
 
@@ -147,10 +148,10 @@ class Reader:
         running, self._waiting = self._waiting, None
         assert running is not None, f"nobody waits to show this: {shown}"
         text = running.end().removeprefix(self._seen).lstrip("\n")
-        assert self._shows(shown, text), f"{running.command} ended with:\n{text}\n\nbut the page has:\n{shown}"
+        assert self.shows(shown, text), f"{running.command} ended with:\n{text}\n\nbut the page has:\n{shown}"
         assert running.code == 0
 
-    def _shows(self, expected: str, text: str) -> bool:
+    def shows(self, expected: str, text: str) -> bool:
         names: list[str] = []
         found = re.fullmatch(self._pattern(expected, names), _spaced(text))
         if found is not None:
@@ -159,17 +160,11 @@ class Reader:
 
     def _pattern(self, expected: str, names: list[str]) -> str:
         """As a regular expression; `names` gets what its groups are called on the page."""
-        lines = [
-            r"(?:.*\n)*?" if line == _ANY_LINES else self._line_pattern(line, names) + r"\n"
-            for line in _spaced(expected).split("\n")
-        ]
+        lines = _spaced(expected).split("\n")
+        patterns = [r"(?:.*\n)*?" if line == _ANY_LINES else self._line_pattern(line, names) + r"\n" for line in lines]
         # The last line has no end.
-        whole = "".join(lines)
-        return (
-            whole.removesuffix(r"\n")
-            if expected.rsplit("\n", maxsplit=1)[-1] != _ANY_LINES
-            else whole.removesuffix(r"\n") + r"(?:.*)"
-        )
+        whole = "".join(patterns).removesuffix(r"\n")
+        return whole + ".*" if lines[-1] == _ANY_LINES else whole
 
     def _line_pattern(self, line: str, names: list[str]) -> str:
         parts, end = [], 0
@@ -213,3 +208,24 @@ def test_a_newcomer_with_only_the_page_joins_three_computers_and_writes_between_
         for step in page:
             reader.follow(step)
         reader.finish()
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("vm  member  yes", "vm  member  no"),
+        ("...\nstatus: delivered\n...", "ticketId: a\nstatus: pending\nfrom: Ada"),
+        ("  salad wizard velvet grape pilot", "  lion crown falcon trumpet bucket"),
+        ("bascule join bsc1-AB...", "bascule join bsc1-OTHER"),
+        ("one line", "one line\nand another"),
+        ("2 machines, head efd21c92259d1a01, 0.006 s", "1 machines, head efd21c92259d1a01, 0.006 s"),
+    ],
+)
+def test_a_page_that_has_something_else_is_noticed(page, shown):
+    reader = Reader({})
+    assert reader.shows("  salad wizard velvet grape pilot\nbsc1-AB...", "  onion tiger cloud spoon robot\nbsc1-CODE")
+    assert not reader.shows(page, shown)
+    # Control: what only looks different is taken.
+    assert reader.shows("  salad wizard velvet grape pilot", "  onion tiger cloud spoon robot")
+    assert reader.shows("bascule join bsc1-AB...", "bascule join bsc1-CODE")
+    assert reader.shows("...\nstatus: pending\nat 2026-01-01\n...", "a\nb\nstatus: pending\nat 2027-02-03\nc")

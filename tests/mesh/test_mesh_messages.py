@@ -167,6 +167,35 @@ def test_a_busy_machine_passes_a_message_for_any_machine_on(three: Machines) -> 
     assert laptop.show(ticket)["delivery"]["state"] == "arrived"
 
 
+@pytest.mark.parametrize("name", ["desk", "vm"])
+def test_a_message_for_any_machine_finds_a_member_who_is_free_long_after_all_were_asked(
+    three: Machines, name: str
+) -> None:
+    laptop, machine = three["laptop"], three[name]
+    ticket = laptop.send("Ada", "reviewers@any")
+    for _ in range(20):
+        three.advance(3)
+        three.settle()
+    assert laptop.show(ticket)["status"] == "pending"
+    waiting = machine.house.begin(f"agent:R-{name}", "inbox.take", {"agentId": f"R-{name}", "waitMs": 300_000})
+    for _ in range(20):
+        three.advance(3)
+        three.settle()
+    (message,) = waiting.result()["messages"]
+    machine.reply(f"R-{name}", message["ticketId"], "mine")
+    three.settle()
+    assert laptop.show(ticket)["response"] == "mine"
+
+
+def test_a_group_of_another_machine_is_online_while_a_member_is(three: Machines) -> None:
+    laptop = three["laptop"]
+    sent = laptop.call("agent:Ada", "messages.send", {"agentId": "reviewers@vm", "payload": "hello"})
+    assert sent["agentStatus"] == "online"
+    # Control: a handle that nobody there has.
+    sent = laptop.call("agent:Ada", "messages.send", {"agentId": "nobody@vm", "payload": "hello"})
+    assert sent["agentStatus"] == "unknown"
+
+
 def test_a_full_name_of_this_machine_means_its_own_agent(three: Machines) -> None:
     ticket = three["laptop"].send("Ada", "Ada@laptop")
     assert three["laptop"].show(ticket)["targetAgent"] == "Ada"

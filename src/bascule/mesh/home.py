@@ -22,7 +22,7 @@ _replace = msgspec.structs.replace
 USE_FOR_MS = 7 * 24 * 3_600_000 + 3_600_000
 # A node that had a message for a group of any node and was not heard of for this long: another one gets it, too.
 REOFFER_MS = 60_000
-# Nobody of a group was free anywhere: ask around again after this.
+# Nobody of a group was free anywhere: a node keeps the offer for this long before the next one is asked again.
 ASK_AROUND_MS = 5_000
 
 
@@ -164,6 +164,22 @@ class Home:
         if not nodes:
             return False
         self._offer(tx, message, ticket, nodes[0])
+        return True
+
+    def ask_around(self, tx: Transaction, item: OutItem) -> bool:
+        """Nobody is free there: a node that was not asked gets the offer. Once all were, the one that was asked longest
+        ago, after a pause: somebody may be free there by now. False while this node keeps the offer."""
+        if self.offer_elsewhere(tx, item):
+            return True
+        ticket = self._state.home.rows.get(item.ticket)
+        message = self._mail.outgoing(item.ticket)
+        if ticket is None or message is None or not ticket.any or self._clock.wall_ms() - item.at < ASK_AROUND_MS:
+            return False
+        having = self._nodes.candidates(ticket.handle)
+        others = [node for node in ticket.nodes if node != item.node and node in having]
+        if not others:
+            return False
+        self._offer(tx, message, ticket, others[0])
         return True
 
     def again(self, tx: Transaction, node: str, seq: int) -> int:

@@ -182,7 +182,7 @@ class Nodes:
                 hint=f"no machine of the mesh is called {name}; there are: {names} (`bascule node list`)",
                 details={"agentId": target},
             )
-        if handle not in node.agents and any(handle in agent.groups for agent in node.agents.values()):
+        if handle not in node.agents and _members(node, handle):
             return self._group(node, handle)
         return self._agent(node, handle, node.agents.get(handle))
 
@@ -212,7 +212,7 @@ class Nodes:
                 hint=f"no machine of the mesh has a group {group}",
                 details={"agentId": f"{group}@{ANY}"},
             )
-        online = any(self._has_free(node, group) for node in nodes)
+        online = any(self._group(node, group).status == "online" for node in nodes)
         return RemoteAgent(f"{group}@{ANY}", "group", "online" if online else "offline", self._clock.wall_ms())
 
     def candidates(self, group: str) -> list[str]:
@@ -222,7 +222,7 @@ class Nodes:
 
     def _having_group(self, group: str) -> list[Node]:
         nodes = self._those(self._with_group.get(group, ()))
-        return [node for node in nodes if any(group in agent.groups for agent in node.agents.values())]
+        return [node for node in nodes if _members(node, group)]
 
     def _those(self, names: Iterable[str]) -> Iterator[Node]:
         """Those of them whose cards count; one that has new keys since has not listed anything yet."""
@@ -232,8 +232,7 @@ class Nodes:
         return self.is_reachable(node) and node.sign is not None and bool(node.sign.free.get(group))
 
     def _group(self, node: Node, group: str) -> RemoteAgent:
-        members = [agent for agent in node.agents.values() if group in agent.groups]
-        status = "online" if any(agent.online for agent in members) else "offline"
+        status = "online" if any(agent.online for agent in _members(node, group)) else "offline"
         name = f"{group}@{node.card.node}"
         return RemoteAgent(name, "group", status if self.is_reachable(node) else "unreachable", node.seen_wall)
 
@@ -253,6 +252,10 @@ class Nodes:
             tuple(listed.groups) if listed is not None else (),
             metadata,
         )
+
+
+def _members(node: Node, group: str) -> list[ListedAgent]:
+    return [agent for agent in node.agents.values() if group in agent.groups]
 
 
 def _groups(agents: dict[str, ListedAgent]) -> set[str]:

@@ -101,7 +101,7 @@ class Receipts:
             self._home.arrived(tx, item, anchor.seq)
             self._outbox.remove(tx, taken.id)
         elif taken.refused in PASSING:
-            if taken.refused == "busy" and self._home.offer_elsewhere(tx, item):
+            if taken.refused == "busy" and self._home.ask_around(tx, item):
                 self._outbox.remove(tx, taken.id)
             else:
                 self._outbox.later(name, taken.id)
