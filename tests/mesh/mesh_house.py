@@ -8,7 +8,7 @@ from bascule.foundation.deferred import Deferred
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import REMOTE_MAIL, REMOTES
 from bascule.mesh.knock import KnockAnswer, read_answer
-from bascule.mesh.machine_ports import Login, NotReached, OnJoin
+from bascule.mesh.machine_ports import Login, NotReached, OnJoin, OnWiped
 from bascule.mesh.ports import Board, Fault, Hub, PostState, Reader
 from bascule.mesh.records import Membership
 from bascule.mesh.service import Mesh
@@ -56,6 +56,9 @@ class FakePost:
 
     def on_join(self, handler: OnJoin) -> None:
         self.handler = handler
+
+    def on_wiped(self, handler: OnWiped) -> None:
+        pass
 
     async def open(self, reader: Reader) -> None:
         self.reader = reader
@@ -110,7 +113,7 @@ class FakeMachine:
         self.post = FakePost(self)
         return self.post
 
-    async def set_up(self, own: Membership, hub: Hub | None, replicas: int) -> None:
+    async def set_up(self, own: Membership, hub: Hub | None) -> None:
         self.fail_where("set_up")
 
     async def fetch_certificate(self, host: str, port: int) -> tuple[str, str]:
