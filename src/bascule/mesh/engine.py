@@ -1,4 +1,4 @@
-"""The mesh alive: between the broker's port for targets with an `@` and the post.
+"""One membership at work: the broker's port `Elsewhere` on one side, the reader of the post on the other.
 
 Says who is here, hears who else is, and notices when a node was restored from a backup, revoked or copied. Letters are
 read in `arrivals`, what agents here say goes through `home` and `copies` into the outbox.
@@ -58,7 +58,7 @@ CURSOR_MS = 50
 
 
 class Engine:
-    """Behind the broker's port for targets with an `@`, and before the post."""
+    """Implements `kernel.ports.Elsewhere` and `mesh.ports.Reader`."""
 
     def __init__(
         self,
