@@ -115,7 +115,7 @@ def measure(count: int) -> Costs:
 def _directory(mesh: Keys, clock: SystemClock) -> tuple[Roster, Nodes]:
     key = mesh.public[0]
     roster = Roster(MemoryStore(), clock, lambda: (_MESH, key))
-    return roster, Nodes(Identity("here", _MESH, key, _OWNER, Keys.new()), roster, clock)
+    return roster, Nodes(Identity("here", _OWNER, Keys.new()), roster, clock)
 
 
 def _learn(roster: Roster, nodes: Nodes, other: Other) -> None:

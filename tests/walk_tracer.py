@@ -71,8 +71,11 @@ class _Recorder:
     def begin(self) -> None:
         self._hops = {}
 
-    def end(self) -> list[tuple[int, str | None, str, str]]:
-        hops, self._hops = self._hops or {}, None
+    def end(self) -> None:
+        self._hops = None
+
+    def hops(self) -> list[tuple[int, str | None, str, str]]:
+        hops = self._hops or {}
         return [
             (at, caller and f"{self._file(caller)}:{caller.co_qualname}", self._file(code), code.co_qualname)
             for (caller, code), at in list(hops.items())
@@ -93,11 +96,13 @@ def install(root: str, control: str) -> None:
         while True:
             connection, _ = listener.accept()
             with connection, contextlib.suppress(ConnectionError):
-                if connection.recv(1) == b"b":
+                command = connection.recv(1)
+                if command == b"b":
                     recorder.begin()
-                    connection.sendall(b"[]")
-                else:
-                    connection.sendall(json.dumps(recorder.end()).encode())
+                hops = recorder.hops()
+                if command == b"e":
+                    recorder.end()
+                connection.sendall(json.dumps(hops).encode())
 
     threading.Thread(target=serve, name="walks", daemon=True).start()
     threading.setprofile(recorder)
@@ -126,6 +131,10 @@ class Control:
     def end(self, before: int) -> list[Hop]:
         """What was called before this moment of the monotonic clock, in order."""
         return sorted(Hop(*hop) for hop in self._ask(b"e") if hop[0] < before)
+
+    def has_passed(self, function: str) -> bool:
+        """The recording goes on."""
+        return any(hop[3] == function for hop in self._ask(b"l"))
 
     def _ask(self, what: bytes) -> Any:
         with socket.socket(socket.AF_UNIX) as sock:

@@ -1,4 +1,6 @@
-"""Six requests followed through a real daemon. `python tests/walks.py` prints the files that each passes, in order.
+"""Seven requests followed through a real daemon, one of them on into a second daemon.
+
+`python tests/walks.py` prints the files that each passes, in order.
 
 The recording begins when the daemon has read nothing of the request yet, on a connection that is open already, and ends
 when the client has the whole answer. Each request is made once before, so that nothing is loaded on the way.
@@ -14,11 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE / folder) for folder in ("daemon", "desktop_host", "console")]
+sys.path[:0] = [str(HERE / folder) for folder in ("daemon", "desktop_host", "console", "mesh")]
 
 from desktop_rig import Desktop  # noqa: E402 - found by the path above
 from lacking_desktop import missing_here  # noqa: E402 - found by the path above
-from living import Living, short_dir  # noqa: E402 - found by the path above
+from live_nodes import LiveNode  # noqa: E402 - found by the path above
+from living import Living, eventually, short_dir  # noqa: E402 - found by the path above
 from pages import Page, signed  # noqa: E402 - found by the path above
 from wires import Answer, Caller, LinkWire, Wire  # noqa: E402 - found by the path above
 
@@ -55,6 +58,8 @@ class Walk(NamedTuple):
     hops: list[Hop]
     # The section about the way to the gate.
     door: str = "door"
+    # Through how many daemons it goes, each with a gate of its own.
+    daemons: int = 1
 
     @property
     def files(self) -> list[str]:
@@ -227,6 +232,51 @@ def decide(rig: Rig, person: SignedIn) -> Walk:
     return rig.walk("decide", f"/v1/approvals/{approval_id}/decision", YES, page, proof=page.prove(challenge, key))
 
 
+class Laptop:
+    """A second daemon, which the rig's has joined in a mesh; Anna is there."""
+
+    def __init__(self, rig: Rig) -> None:
+        control = str(rig.folder / "laptop-control")
+        self._rig = rig
+        self.node = LiveNode(str(rig.folder), "laptop", bug=program(CHECKOUT, control))
+        self.control = Control(control)
+        Caller(self.node.daemon).register("Anna")
+        rig.person.call("mesh.join", {"code": self.node.begin(), "node": "desk"})
+        self.node.accept("desk")
+        self.node.await_reachable("desk")
+        eventually(lambda: self._seen().get("reachable"), "the rig reaches the laptop")
+
+    def await_receipts(self) -> None:
+        eventually(lambda: not self._seen().get("outboxItems"), "nothing waits for the laptop")
+
+    def _seen(self) -> dict[str, Any]:
+        nodes = self._rig.person.call("mesh.status").get("nodes", [])
+        return next((each for each in nodes if each["node"] == "laptop"), {})
+
+
+def remote(rig: Rig, laptop: Laptop) -> Walk:
+    """A message to an agent of another machine, until that machine's receipt has taken it out of the outbox here."""
+    path = "/agents/Anna@laptop/send"
+    rig.ask(path, {"payload": "first"})
+    laptop.await_receipts()
+    controls = (rig.control, laptop.control)
+    answer, _ = rig._ask(rig.agent, path, {"payload": "hello"}, lambda: [each.begin() for each in controls])
+    assert answer.status == 200, answer
+    eventually(lambda: rig.control.has_passed("Outbox.remove"), "the receipt is taken")
+    now = time.monotonic_ns()
+    # Of one machine, so of one monotonic clock.
+    return Walk("remote", sorted(hop for each in controls for hop in each.end(now)), daemons=2)
+
+
+@contextlib.contextmanager
+def opened_laptop(rig: Rig) -> Iterator[Laptop]:
+    laptop = Laptop(rig)
+    try:
+        yield laptop
+    finally:
+        laptop.node.close()
+
+
 @contextlib.contextmanager
 def opened_rig() -> Iterator[Rig]:
     with short_dir() as folder:
@@ -247,7 +297,15 @@ def opened_desktop() -> Iterator[Desktop]:
 
 
 if __name__ == "__main__":
-    with opened_rig() as rig, opened_desktop() as desktop:
+    with opened_rig() as rig, opened_desktop() as desktop, opened_laptop(rig) as laptop:
         person = SignedIn(rig)
-        for walk in (send(rig), shell(rig), click(rig, desktop), game(rig), touch(rig, person), decide(rig, person)):
+        for walk in (
+            send(rig),
+            remote(rig, laptop),
+            shell(rig),
+            click(rig, desktop),
+            game(rig),
+            touch(rig, person),
+            decide(rig, person),
+        ):
             sys.stdout.write(f"{walk}\n\n")

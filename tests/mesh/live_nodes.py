@@ -33,8 +33,9 @@ class Refused(Exception):
 class LiveNode:
     """One daemon; it may be killed and started again in the same directory."""
 
-    def __init__(self, folder: str, name: str, *, failpoint: str = "", **constants: Any) -> None:
+    def __init__(self, folder: str, name: str, *, failpoint: str = "", bug: str = "", **constants: Any) -> None:
         self.name = name
+        self.bug = bug
         self.state = os.path.join(folder, name)
         self.constants = {key.replace("__", "."): value for key, value in constants.items()}
         self.is_new = True
@@ -42,7 +43,10 @@ class LiveNode:
 
     def start(self, failpoint: str = "") -> None:
         self.daemon = Living(
-            self.state, bug=_START.format(failpoint=failpoint), constants=CHEAP_PASSPHRASE | self.constants, log="off"
+            self.state,
+            bug=_START.format(failpoint=failpoint) + self.bug,
+            constants=CHEAP_PASSPHRASE | self.constants,
+            log="off",
         )
         self.wire = LinkWire(self.daemon.link_socket).hello()
         if self.is_new:

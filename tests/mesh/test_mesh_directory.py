@@ -27,7 +27,7 @@ class Mesh:
         self.clock = SystemClock()
         self.keys = {f"node-{number}": Keys.new() for number in range(count)}
         self.cards = {name: self.make_card(name) for name in self.keys}
-        self.nodes = Nodes(Identity("here", "home", "", "me", Keys.new()), self, self.clock)
+        self.nodes = Nodes(Identity("here", "me", Keys.new()), self, self.clock)
         self.alive: list[str] = []
         self.nodes.on_alive = lambda node: self.alive.append(node.card.node)
 

@@ -245,9 +245,9 @@ def test_a_copied_disk_stops_itself(pair: Machines) -> None:
     desk, life = pair["desk"], pair["desk"].engine.life
     for _ in range(2):
         desk.engine.life = "lif_other"
-        desk.house.run(desk.engine._sign)
+        desk.house.run(desk.engine._put_life_sign)
         desk.engine.life = life
         pair.settle()
-        desk.house.run(desk.engine._sign)
+        desk.house.run(desk.engine._put_life_sign)
         pair.settle()
     assert "copied" in desk.engine.halted

@@ -7,8 +7,8 @@ from functools import partial
 import msgspec
 
 from bascule.foundation.clock import Clock
-from bascule.foundation.ids import COPY_ID_PREFIX, new_ticket_id
-from bascule.kernel.call import Call, Principal, agent_of, agent_principal, node_of
+from bascule.foundation.ids import COPY_ID_PREFIX
+from bascule.kernel.call import Call, Principal, agent_of, agent_principal
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import Incoming, IncomingReply, RemoteMail
 from bascule.mesh.courier import Courier
@@ -16,9 +16,8 @@ from bascule.mesh.nodes import Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.protocol import Acked, Cancel, Offer, Over, Reply, Taken
 from bascule.mesh.records import Copy, OutItem
-from bascule.mesh.rows import CancelParams, Envelope, OfferParams, OverParams
+from bascule.mesh.rows import CancelParams, Envelope, OfferParams, OverParams, calling_node
 from bascule.mesh.state import MeshState
-from gabp import codec
 
 _replace = msgspec.structs.replace
 # Of an id as `new_ticket_id` makes it.
@@ -72,7 +71,7 @@ class Copies:
     # -- what home says --
 
     def offer(self, call: Call, params: OfferParams, tx: Transaction) -> None:
-        item, node = params.item, _node(call)
+        item, node = params.item, calling_node(call)
         id_ = self.id_of(node, item.ticket)
         tx.subject = id_
         tx.details = {"to": item.target, "bytes": len(item.payload), **_origin(item, params.envelope)}
@@ -101,7 +100,7 @@ class Copies:
         )
 
     def cancel(self, call: Call, params: CancelParams, tx: Transaction) -> None:
-        item, node = params.item, _node(call)
+        item, node = params.item, calling_node(call)
         id_ = self.id_of(node, item.ticket)
         tx.subject = id_
         tx.details = _origin(item, params.envelope)
@@ -115,7 +114,7 @@ class Copies:
         tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
 
     def over(self, call: Call, params: OverParams, tx: Transaction) -> None:
-        item, node = params.item, _node(call)
+        item, node = params.item, calling_node(call)
         id_ = self.id_of(node, item.ticket)
         tx.subject = id_
         tx.details = _origin(item, params.envelope)
@@ -152,7 +151,7 @@ class Copies:
     def acked(self, tx: Transaction, id_: str) -> None:
         copy = self._state.copies.rows.get(id_)
         if copy is not None:
-            self._put_out(tx, copy, Acked(id=self._new_id(), ticket=copy.home))
+            self._outbox.add(tx, copy.node, Acked(id=self._outbox.new_id(), ticket=copy.home), copy.use_by)
 
     def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
         copy = self._state.copies.rows.get(id_)
@@ -183,28 +182,14 @@ class Copies:
 
     def _send_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> None:
         item = Reply(
-            id=self._new_id(),
+            id=self._outbox.new_id(),
             ticket=copy.home,
             number=reply.number,
             sender=agent_of(reply.sender) or str(reply.sender),
             payload=msgspec.Raw(reply.payload),
             metadata=reply.metadata,
         )
-        self._put_out(tx, copy, item)
-
-    def _put_out(self, tx: Transaction, copy: Copy, item: Acked | Reply) -> None:
-        self._outbox.add(
-            tx,
-            item.id,
-            OutItem(
-                node=copy.node,
-                ticket=copy.home,
-                kind=type(item).__name__.lower(),
-                data=codec.encode(item),
-                at=self._clock.wall_ms(),
-                use_by=copy.use_by,
-            ),
-        )
+        self._outbox.add(tx, copy.node, item, copy.use_by)
 
     def _keep(self, tx: Transaction, id_: str, copy: Copy) -> None:
         if id_ not in self._state.copies.rows and self._state.copies_of.get(copy.node, 0) >= self._max_copies:
@@ -221,16 +206,7 @@ class Copies:
         peer = self._state.peer(node)
         tx.put(self._state.peers, node, _replace(peer, floor=max(peer.floor, mine[-1][0])))
 
-    def _new_id(self) -> str:
-        return new_ticket_id(self._clock.wall_ms())
-
-
-def _node(call: Call) -> str:
-    node = node_of(call.principal)
-    assert node is not None, "the row is for other nodes alone"
-    return node
-
 
 def _origin(item: Offer | Cancel | Over, envelope: Envelope) -> dict[str, object]:
     """Both sides' records refer to each other: the ticket at home, and the end of home's ledger then."""
-    return {"home": item.ticket, "envelope": envelope.digest, "peer": f"{envelope.anchor.seq}:{envelope.anchor.head}"}
+    return {"home": item.ticket, **envelope.details()}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.timers import Deadline, Timers
 from bascule.kernel.journal import Journal, Table
 from bascule.mesh.envelope import OVERHEAD
@@ -31,7 +31,6 @@ class Courier:
         nodes: Nodes,
         post: Post,
         journal: Journal,
-        clock: Clock,
         timers: Timers,
         started: int,
     ) -> None:
@@ -41,7 +40,6 @@ class Courier:
         # Set again with every new one.
         self.post = post
         self._journal = journal
-        self._clock = clock
         self._timers = timers
         self._started = started
         # By node: what is to be sent in the next turn, directly or into the mailbox.
@@ -71,13 +69,13 @@ class Courier:
             self._timers.call_off(deadline)
         return self._receipts.pop(name, [])
 
-    def say(self, node: Node, item: Item, *, mail: bool = True) -> None:
+    def say(self, node: Node, item: Item) -> None:
         """What is not confirmed: directly if the node is there, and into its mailbox if it may be away."""
         if not self.allowed():
             return
         letter = self._letter(node, [codec.encode(item)])
         self.post.send(node.card.node, letter)
-        if mail and not self._nodes.is_reachable(node):
+        if not self._nodes.is_reachable(node):
             self.post.mail(node.card.node, letter)
 
     def _item_due(self, name: str, item_ids: Iterable[str], mail: bool) -> None:
@@ -124,12 +122,12 @@ class Courier:
             mailed = self.post.mail(name, self._letter(node, items))
             mailed.add_done_callback(partial(self._mailed, name, ids))
 
-    def _mailed(self, name: str, ids: list[str], mailed: object) -> None:
+    def _mailed(self, name: str, ids: list[str], mailed: Deferred[None]) -> None:
         # A failure is in the post's state, and the item goes again.
-        if not mailed.cancelled() and mailed.exception() is None:  # type: ignore[attr-defined] # a Deferred of ours
+        if not mailed.cancelled() and mailed.exception() is None:
             self._outbox.was_mailed(name, ids)
 
-    def _batches(self, name: str, item_ids: list[str], *, receipts: bool) -> "Iterable[tuple[list[str], list[bytes]]]":
+    def _batches(self, name: str, item_ids: list[str], *, receipts: bool) -> Iterable[tuple[list[str], list[bytes]]]:
         items: list[bytes] = []
         ids: list[str] = []
         size = 0

@@ -1,4 +1,4 @@
-"""The mesh alive: between the broker's port for targets with an `@` and the post.
+"""One membership at work: the broker's port `Elsewhere` on one side, the reader of the post on the other.
 
 Says who is here, hears who else is, and notices when a node was restored from a backup, revoked or copied. Letters are
 read in `arrivals`, what agents here say goes through `home` and `copies` into the outbox.
@@ -58,7 +58,7 @@ CURSOR_MS = 50
 
 
 class Engine:
-    """Behind the broker's port for targets with an `@`, and before the post."""
+    """Implements `kernel.ports.Elsewhere` and `mesh.ports.Reader`."""
 
     def __init__(
         self,
@@ -95,7 +95,6 @@ class Engine:
             nodes=self.nodes,
             post=self.post,
             journal=journal,
-            clock=clock,
             timers=timers,
             started=self._started,
         )
@@ -137,7 +136,7 @@ class Engine:
         self._seen_ourselves = False
         self._other_life = ""
         self._closed = False
-        self._signing = False
+        self._signs_life = False
         self._meeting: set[str] = set()
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
@@ -152,10 +151,10 @@ class Engine:
     def attach(self, post: Post) -> None:
         """There is a post now; it says when it is open."""
         self.post = self.courier.post = post
-        if not self._signing:
-            self._signing = True
+        if not self._signs_life:
+            self._signs_life = True
             self._record_life()
-            self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
+            self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._life_sign_due)
 
     def _record_life(self) -> None:
         """So that later lives can tell of it: a node that hears only of those would not see that it was rolled back."""
@@ -236,7 +235,7 @@ class Engine:
     def _greet(self, _now: float) -> None:
         """The post is open: say that we are here, and since when."""
         self._put_listing(0.0)
-        self._sign(first=True)
+        self._put_life_sign(first=True)
         for node in self.nodes.all():
             self.hello(node.card.node)
             self.outbox.again(node.card.node)
@@ -270,8 +269,8 @@ class Engine:
         self.outbox.again(name)
 
     def _alive(self, node: Node) -> None:
-        if node.sign is not None:
-            self._rolled_back(node, node.sign)
+        if node.life_sign is not None:
+            self._rolled_back(node, node.life_sign)
         self.outbox.again(node.card.node)
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
@@ -302,13 +301,13 @@ class Engine:
             self._journal.commit(tx, DAEMON, "mesh.restored")
             self._log("mesh_node_restored", level="warning", node=name, again=count)
 
-    def _sign_of_life(self, _now: float) -> None:
+    def _life_sign_due(self, _now: float) -> None:
         if self._closed:
             return
-        self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._sign_of_life)
-        self._sign()
+        self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._life_sign_due)
+        self._put_life_sign()
 
-    def _sign(self, *, first: bool = False) -> None:
+    def _put_life_sign(self, *, first: bool = False) -> None:
         if self.halted is not None or not self.post.state.open:
             return
         if first:
@@ -432,7 +431,7 @@ class Engine:
             self.outbox.remove(tx, item_id)
             if item.kind == "offer":
                 self._undeliverable(tx, item.ticket, f"{item.node} was not reached in time")
-        for _, item in self.home.late_items():
+        for item in self.home.late_items():
             self.home.offer_elsewhere(tx, item)
         return self.copies.sweep(tx)
 

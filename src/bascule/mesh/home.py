@@ -4,8 +4,7 @@ import msgspec
 
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import TooLarge
-from bascule.foundation.ids import new_ticket_id
-from bascule.kernel.call import Call, agent_of, node_of
+from bascule.kernel.call import Call, agent_of
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import IncomingReply, Outgoing, RemoteDelivery, RemoteMail
 from bascule.mesh.courier import Courier
@@ -13,7 +12,7 @@ from bascule.mesh.nodes import ANY, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.protocol import Acked, Cancel, Confirmed, Offer, Over, Reply, Taken
 from bascule.mesh.records import Arrival, HomeTicket, OutItem
-from bascule.mesh.rows import AckedParams, Envelope, RefusedParams, ReplyParams
+from bascule.mesh.rows import AckedParams, Envelope, RefusedParams, ReplyParams, calling_node
 from bascule.mesh.state import MeshState
 from gabp import codec
 
@@ -56,7 +55,7 @@ class Home:
     def _offer(self, tx: Transaction, message: Outgoing, ticket: HomeTicket, node: str) -> None:
         agent = agent_of(message.sender)
         item = Offer(
-            id=self._new_id(),
+            id=self._outbox.new_id(),
             ticket=message.ticket_id,
             sender=agent or "-",
             sender_kind="agent" if agent is not None else str(message.sender),
@@ -77,7 +76,7 @@ class Home:
                 hint="send a reference to a file, or have the server's max_payload raised",
             )
         self._outbox.check_room(node, len(data))
-        self._put_out(tx, node, item, data, ticket.use_by)
+        self._outbox.add(tx, node, item, ticket.use_by, data)
         nodes = (*(each for each in ticket.nodes if each != node), node)
         tx.put(self._state.home, message.ticket_id, _replace(ticket, nodes=nodes, offered=item.id))
 
@@ -113,7 +112,7 @@ class Home:
         self._record(tx, item, params.envelope)
         before = self._mail.known(item.ticket)
         self._mail.acknowledge(tx, item.ticket)
-        self._after_change(tx, _node(call), params, before.status if before is not None else None)
+        self._after_change(tx, calling_node(call), params, before.status if before is not None else None)
 
     def reply(self, call: Call, params: ReplyParams, tx: Transaction) -> None:
         item = params.item
@@ -122,12 +121,12 @@ class Home:
         reply = IncomingReply(call.principal, item.number, bytes(item.payload), item.metadata)
         self._mail.answer(tx, item.ticket, reply)
         self._record(tx, item, params.envelope)
-        self._after_change(tx, _node(call), params, before.status if before is not None else None)
+        self._after_change(tx, calling_node(call), params, before.status if before is not None else None)
 
     def refused(self, call: Call, params: RefusedParams, tx: Transaction) -> None:
         tx.subject = params.ticket
         tx.details = {"why": params.why}
-        reason = f"{_node(call)} does not take it: {params.text or params.why}"
+        reason = f"{calling_node(call)} does not take it: {params.text or params.why}"
         self._mail.refuse(tx, params.ticket, reason)
 
     def taken(self, item: Acked | Reply, refused: str | None = None) -> Taken:
@@ -207,11 +206,11 @@ class Home:
         item: Confirmed
         if known.status == "cancelled":
             item = Cancel(
-                id=self._new_id(), ticket=ticket_id, rank=ticket.rank, reason=known.reason, use_by=ticket.use_by
+                id=self._outbox.new_id(), ticket=ticket_id, rank=ticket.rank, reason=known.reason, use_by=ticket.use_by
             )
         else:
             item = Over(
-                id=self._new_id(),
+                id=self._outbox.new_id(),
                 ticket=ticket_id,
                 rank=ticket.rank,
                 use_by=ticket.use_by,
@@ -219,14 +218,14 @@ class Home:
                 late=known.late,
                 alone=alone,
             )
-        self._put_out(tx, node, item, codec.encode(item), ticket.use_by)
+        self._outbox.add(tx, node, item, ticket.use_by)
 
-    def late_items(self) -> list[tuple[str, OutItem]]:
+    def late_items(self) -> list[OutItem]:
         """Of a group of any node: offers that nobody confirmed for a while."""
         before = self._clock.wall_ms() - REOFFER_MS
         return [
-            (item_id, item)
-            for item_id, item in self._state.out.rows.items()
+            item
+            for item in self._state.out.rows.values()
             if item.kind == "offer"
             and item.at <= before
             and (ticket := self._state.home.rows.get(item.ticket)) is not None
@@ -247,20 +246,4 @@ class Home:
 
     def _record(self, tx: Transaction, item: Acked | Reply, envelope: Envelope) -> None:
         tx.subject = item.ticket
-        peer = f"{envelope.anchor.seq}:{envelope.anchor.head}"
-        tx.details = {**(tx.details or {}), "envelope": envelope.digest, "peer": peer}
-
-    def _put_out(self, tx: Transaction, node: str, item: Confirmed, data: bytes, use_by: int) -> None:
-        now, kind = self._clock.wall_ms(), type(item).__name__.lower()
-        self._outbox.add(
-            tx, item.id, OutItem(node=node, ticket=item.ticket, kind=kind, data=data, at=now, use_by=use_by)
-        )
-
-    def _new_id(self) -> str:
-        return new_ticket_id(self._clock.wall_ms())
-
-
-def _node(call: Call) -> str:
-    node = node_of(call.principal)
-    assert node is not None, "the row is for other nodes alone"
-    return node
+        tx.details = {**(tx.details or {}), **envelope.details()}

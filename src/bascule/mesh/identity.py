@@ -4,14 +4,12 @@ from typing import NamedTuple
 
 from bascule.mesh.cards import Card, Keys, bytes_of
 from bascule.mesh.envelope import Pair
+from bascule.mesh.membership import keys_of
 from bascule.mesh.records import Membership
 
 
 class Identity(NamedTuple):
     node: str
-    mesh: str
-    # The public mesh key.
-    mesh_key: str
     owner: str
     keys: Keys
 
@@ -27,5 +25,4 @@ class Identity(NamedTuple):
 
 
 def identity_of(membership: Membership) -> Identity:
-    sign, box, bus = map(bytes_of, membership.keys)
-    return Identity(membership.node, membership.mesh, membership.mesh_key, membership.owner, Keys(sign, box, bus))
+    return Identity(membership.node, membership.owner, keys_of(membership))

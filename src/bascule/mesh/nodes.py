@@ -34,9 +34,9 @@ class Node:
         # Monotonic; in the past while nothing was heard.
         self.reachable_until = float("-inf")
         self.seen_wall = 0
-        self.sign: LifeSign | None = None
+        self.life_sign: LifeSign | None = None
         # As it was read; the next one is mostly the same, and its signature was checked then.
-        self.sign_data = b""
+        self.life_sign_data = b""
         self.agents: dict[str, ListedAgent] = {}
 
 
@@ -124,10 +124,10 @@ class Nodes:
             # It said good-bye, or its last sign is too old.
             node.reachable_until = float("-inf")
             return
-        known = node.sign if value == node.sign_data else None
+        known = node.life_sign if value == node.life_sign_data else None
         sign = known or read_directory(node.card.sign, node.card.node, value, LIFE_SIGN)
-        was = self.is_reachable(node) and node.sign is not None and node.sign.life == sign.life
-        node.sign, node.sign_data = sign, value
+        was = self.is_reachable(node) and node.life_sign is not None and node.life_sign.life == sign.life
+        node.life_sign, node.life_sign_data = sign, value
         node.seen_wall = self._clock.wall_ms() - age_ms
         node.reachable_until = self._clock.monotonic() + REACHABLE_SECONDS - age_ms / 1000
         if not was and self.is_reachable(node):
@@ -229,7 +229,7 @@ class Nodes:
         return (node for name in names if (node := self.get(name)) is not None)
 
     def _has_free(self, node: Node, group: str) -> bool:
-        return self.is_reachable(node) and node.sign is not None and bool(node.sign.free.get(group))
+        return self.is_reachable(node) and node.life_sign is not None and bool(node.life_sign.free.get(group))
 
     def _group(self, node: Node, group: str) -> RemoteAgent:
         status = "online" if any(agent.online for agent in _members(node, group)) else "offline"

@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded
+from bascule.foundation.ids import new_ticket_id
 from bascule.foundation.timers import Deadline, Timers
 from bascule.kernel.journal import Table, Transaction
+from bascule.mesh.protocol import Confirmed
 from bascule.mesh.records import OutItem
+from gabp import codec
 
 # A receipt takes milliseconds where both are awake.
 RECEIPT_MS = 1_000
 FIRST_RETRY_MS = 3_000
 LONGEST_RETRY_MS = 3_600_000
-# Of one node that does not confirm: a week of a busy team, and a bound for our disk.
-MAX_ITEMS_PER_NODE = 10_000
-MAX_BYTES_PER_NODE = 256 * 1024 * 1024
 
 
 class _Waiting:
@@ -47,9 +47,10 @@ class Outbox:
         clock: Clock,
         timers: Timers,
         *,
-        max_items: int = MAX_ITEMS_PER_NODE,
-        max_bytes: int = MAX_BYTES_PER_NODE,
+        max_items: int,
+        max_bytes: int,
     ) -> None:
+        """`max_items`, `max_bytes`: for one node that confirms nothing."""
         self._table = table
         self._clock = clock
         self._timers = timers
@@ -75,9 +76,21 @@ class Outbox:
                 retry_after=60.0,
             )
 
-    def add(self, tx: Transaction, item_id: str, item: OutItem) -> None:
-        tx.put(self._table, item_id, item)
-        tx.after.append(partial(self._durable, item_id, item.node))
+    def new_id(self) -> str:
+        return new_ticket_id(self._clock.wall_ms())
+
+    def add(self, tx: Transaction, node: str, item: Confirmed, use_by: int, data: bytes | None = None) -> None:
+        """`data`: the item encoded, where that was needed before."""
+        row = OutItem(
+            node=node,
+            ticket=item.ticket,
+            kind=type(item).__name__.lower(),
+            data=codec.encode(item) if data is None else data,
+            at=self._clock.wall_ms(),
+            use_by=use_by,
+        )
+        tx.put(self._table, item.id, row)
+        tx.after.append(partial(self._durable, item.id, node))
 
     def remove(self, tx: Transaction, item_id: str) -> None:
         tx.put(self._table, item_id, None)
@@ -85,17 +98,11 @@ class Outbox:
     def load(self, node: str) -> Load:
         return self._loads.get(node, _EMPTY)
 
-    def of(self, node: str) -> list[str]:
-        return list(self._waiting.get(node, ()))
-
     def oldest_at(self, node: str) -> int | None:
         """Wall time since when the oldest item waits."""
         return next(
             (self._table.rows[each].at for each in self._waiting.get(node, ()) if each in self._table.rows), None
         )
-
-    def nodes(self) -> list[str]:
-        return list(self._loads)
 
     def mailed_at(self, item_id: str, node: str) -> int | None:
         waiting = self._waiting.get(node, {}).get(item_id)

@@ -23,8 +23,6 @@ from gabp import codec
 VERSION = 1
 # Items in one envelope: enough for the commits of one turn, few enough for one turn of the receiver's loop.
 MAX_ITEMS = 64
-# An item is this much larger than its payload and metadata at most; a letter is checked against the server's limit.
-ITEM_OVERHEAD = 4_096
 
 _Id = Annotated[str, Meta(pattern=TICKET_ID_PATTERN)]
 _Handle = Annotated[str, Meta(pattern=AGENT_ID_PATTERN)]
@@ -42,6 +40,10 @@ class Anchor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     seq: Annotated[int, Meta(ge=0)] = 0
     head: Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{64})?$(?!\n)")] = ""
+
+    def __str__(self) -> str:
+        """As records name it."""
+        return f"{self.seq}:{self.head}"
 
 
 class Confirmed(Item, frozen=True, kw_only=True):

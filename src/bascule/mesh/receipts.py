@@ -90,7 +90,7 @@ class Receipts:
                     id_ = self._copies.id_of(name, item.ticket)
                     self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused))
         if changed is not None:
-            tx.subject, tx.details = name, {"peer": f"{changed.seq}:{changed.head}"}
+            tx.subject, tx.details = name, {"peer": str(changed)}
             self._journal.commit(tx, DAEMON, "mesh.receipt")
         elif tx.puts:
             self._journal.commit_quietly(tx)

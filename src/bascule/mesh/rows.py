@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from bascule.kernel.call import Call, node_of
 from bascule.kernel.rows import (
     OTHER_NODE,
     PERSON_ONLY,
@@ -44,6 +45,15 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     digest: Annotated[str, Meta(max_length=64)]
     # The end of the sender's ledger when it was sealed.
     anchor: Anchor
+
+    def details(self) -> dict[str, object]:
+        return {"envelope": self.digest, "peer": str(self.anchor)}
+
+
+def calling_node(call: Call) -> str:
+    node = node_of(call.principal)
+    assert node is not None, "the row is for other nodes alone"
+    return node
 
 
 class OfferParams(Params, frozen=True, kw_only=True):

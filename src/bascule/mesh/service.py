@@ -24,7 +24,7 @@ class Mesh:
         self.traffic = MeshTraffic(kernel=kernel, mail=mail, remotes=remotes, settings=settings)
         self.members = make_members(kernel, self.traffic.state.membership, machine, self.traffic)
         self.traffic.cards = self.members.roster
-        self.traffic.on_clone = self.members.news.twin_seen
+        self.traffic.on_halt = self.members.news.twin_seen
         self.traffic.on_seen = self.members.news.node_seen
 
     def bridge(self) -> Bridge:

@@ -46,7 +46,7 @@ class MeshTraffic:
         self._settings = settings
         # Set before there is a member: who keeps the cards, and what to do when another daemon lives with our keys.
         self.cards: Cards | None = None
-        self.on_clone: Callable[[str], None] = lambda _why: None
+        self.on_halt: Callable[[str], None] = lambda _why: None
         # Called with a node that is reachable again.
         self.on_seen: Callable[[str], None] = lambda _node: None
         self.state = MeshState(kernel.store)
@@ -78,7 +78,7 @@ class MeshTraffic:
                 max_items=self._settings.mesh_outbox_items,
                 max_bytes=self._settings.mesh_outbox_bytes,
             )
-            self.engine.on_halt = self.on_clone
+            self.engine.on_halt = self.on_halt
             self.engine.on_seen = self.on_seen
             self._witnesses = Witnesses(self.engine, kernel.timers)
             self._remotes.add(self.engine)
@@ -118,7 +118,7 @@ class MeshTraffic:
         return PeerFacts(
             reachable=self.engine.nodes.is_reachable(found) if found.seen_wall else None,
             since=found.seen_wall,
-            version=found.sign.version if found.sign is not None else "",
+            version=found.life_sign.version if found.life_sign is not None else "",
             outbox_items=load.items,
             outbox_bytes=load.bytes,
             oldest_at=self.engine.outbox.oldest_at(node),

@@ -10,7 +10,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from bascule.foundation.backoff import Backoff
 from bascule.foundation.deferred import Deferred
@@ -21,7 +21,7 @@ from bascule.mesh.machine.bus import NO_STREAM, ApiFault, Bus, is_late, wall_ms
 from bascule.mesh.machine.feed import BOARD_PACE, MAIL_PACE, Feed, Letter
 from bascule.mesh.machine.login import BusFault, Login
 from bascule.mesh.machine.nats_wire import Message
-from bascule.mesh.machine_ports import NotReached
+from bascule.mesh.machine_ports import NotReached, OnJoin, OnWiped
 from bascule.mesh.ports import Board, Fault, NotMailed, PostState, Reader
 
 _logger = logging.getLogger(__name__)
@@ -37,9 +37,6 @@ MAX_JOINING = 16
 MAX_ECHO_SECONDS = 2.0
 # What every server takes that was never configured otherwise.
 _DEFAULT_MAX_BYTES = 1024 * 1024
-
-JoinHandler = Callable[[str, bytes], Awaitable[bytes]]
-WipedHandler = Callable[[], Awaitable[None]]
 
 
 def _log(what: str, error: BaseException) -> None:
@@ -71,8 +68,8 @@ class NatsPost:
         # The server's clock minus the loop's, in milliseconds; and when our sign of life was sent.
         self._server_offset: float | None = None
         self._put_at: float | None = None
-        self._on_join: JoinHandler | None = None
-        self._on_wiped: WipedHandler | None = None
+        self._on_join: OnJoin | None = None
+        self._on_wiped: OnWiped | None = None
         # A stream is gone although another one is there.
         self._wiped = False
         self._joining = 0
@@ -132,11 +129,11 @@ class NatsPost:
 
     # -- joining
 
-    def on_join(self, handler: JoinHandler) -> None:
+    def on_join(self, handler: OnJoin) -> None:
         """Gets the name that is wished for and the request, and returns the answer. Before `open`."""
         self._on_join = handler
 
-    def on_wiped(self, handler: WipedHandler) -> None:
+    def on_wiped(self, handler: OnWiped) -> None:
         """Makes the streams again that are gone; `NotReached` when that fails. Before `open`."""
         self._on_wiped = handler
 
