@@ -265,6 +265,8 @@ class Arrivals:
                 self._confirm(name, self._home.taken(item, "full" if isinstance(error, Conflict) else "policy"))
             case NotFound():
                 self._confirm(name, self._home.taken(item, "unknown"))
+            case TooLarge():
+                self._confirm(name, self._home.taken(item, "too_large"))
             case _:
                 return
 

@@ -1,0 +1,122 @@
+"""A node of the mesh with a good card that says too much, too often, or nonsense: the others go on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from machines import Machines
+
+from bascule.mesh.protocol import VERSION, Anchor, Body, Cancel, Hello, Item, Offer, Receipt, Reply, Taken
+from gabp import codec
+
+
+@pytest.fixture
+def three() -> Iterator[Machines]:
+    with Machines("laptop", "desk", "evil") as machines:
+        machines["laptop"].house.register("Ada")
+        machines["desk"].house.register("Jerry")
+        machines["evil"].house.register("Mallory")
+        machines.advance(1)
+        machines.settle()
+        yield machines
+
+
+def _say(machines: Machines, to: str, *items: Item, settle: bool = True, **more: Any) -> None:
+    body = Body(**{"v": VERSION, "anchor": Anchor(1, "0" * 64), "items": list(items), **more})
+    receiver = machines[to]
+    letter = machines["evil"].engine.nodes.get(to).pair.seal(codec.encode(body))
+    receiver.house.run(lambda: receiver.engine.live("evil", letter))
+    if settle:
+        machines.settle()
+
+
+def _offer(machines: Machines, ticket: str = "t-1", **more: Any) -> Offer:
+    given: dict[str, Any] = {
+        "id": f"i-{ticket}",
+        "ticket": ticket,
+        "sender": "Mallory",
+        "target": "Jerry",
+        "payload": msgspec.Raw(b'"hello"'),
+        "left_ms": 60_000,
+        "use_by": machines.clock.wall_ms() + 3_600_000,
+        **more,
+    }
+    return Offer(**given)
+
+
+# -- numbers and words that mean nothing --
+
+
+def test_times_beyond_all_calendars_break_no_list(three: Machines) -> None:
+    desk = three["desk"]
+    _say(three, "desk", _offer(three, left_ms=2**53, use_by=2**53))
+    (message,) = desk.take("Jerry")
+    desk.call("person", "tickets.list", {})
+    desk.show(message["ticketId"])
+    desk.call("agent:Jerry", "inbox.ack", {"agentId": "Jerry", "ticketIds": [message["ticketId"]]})
+    desk.crash()
+    assert desk.show(message["ticketId"])["from"] == "Mallory@evil"
+
+
+def test_a_copy_is_kept_for_no_longer_than_a_message_can_be_of_use(three: Machines) -> None:
+    _say(three, "desk", _offer(three, use_by=2**53))
+    _say(three, "desk", Cancel(id="i-2", ticket="t-2", rank=1, use_by=2**53))
+    week = 8 * 24 * 3_600_000
+    assert all(each.use_by < three.clock.wall_ms() + week for each in three["desk"].mesh.state.copies.rows.values())
+
+
+def test_a_receipt_with_a_status_that_is_none_costs_nobody_elses_receipts(three: Machines) -> None:
+    desk, laptop = three["desk"], three["laptop"]
+    _say(three, "desk", _offer(three))
+    (message,) = desk.take("Jerry")
+    three["evil"].house.run(three["evil"].post.disconnect)
+    desk.reply("Jerry", message["ticketId"])
+    own = laptop.send("Ada", "Jerry@desk")
+    (item,) = [each for each, row in desk.mesh.state.out.rows.items() if row.kind == "reply"]
+    receipt = Receipt(taken=[Taken(id=item, ticket="t-1", status="nonsense", rank=9)])
+    _say(three, "desk", receipt)
+    assert item not in desk.mesh.state.out.rows
+    assert desk.show(message["ticketId"])["status"] == "responded"
+    assert [each["payload"] for each in desk.take("Jerry")] == ["hello"]
+    assert laptop.show(own)["delivery"]["state"] == "arrived"
+
+
+# -- what is kept --
+
+
+def test_metadata_of_another_machine_has_the_limit_that_it_has_here(three: Machines) -> None:
+    big = {"x": "y" * (three["desk"].house.limits.max_metadata_bytes + 1)}
+    _say(three, "desk", _offer(three, metadata=big))
+    assert three["desk"].take("Jerry") == []
+    # The control: metadata that an agent here may give is taken.
+    _say(three, "desk", _offer(three, "t-2", metadata={"x": "y"}))
+    assert len(three["desk"].take("Jerry")) == 1
+
+
+def test_a_reply_of_another_machine_has_the_limits_that_it_has_here(three: Machines) -> None:
+    laptop, limits = three["laptop"], three["laptop"].house.limits
+    ticket = laptop.send("Ada", "Mallory@evil")
+    three.settle()
+    long = msgspec.Raw(b'"%s"' % (b"x" * limits.max_payload_bytes))
+    big = {"x": "y" * (limits.max_metadata_bytes + 1)}
+    for number, more in enumerate(({"payload": long}, {"payload": msgspec.Raw(b"1"), "metadata": big})):
+        _say(three, "laptop", Reply(id=f"i-{number}", ticket=ticket, number=1, sender="Mallory", **more))
+        assert laptop.show(ticket)["status"] == "pending"
+    _say(three, "laptop", Reply(id="i-9", ticket=ticket, number=1, sender="Mallory", payload=msgspec.Raw(b"1")))
+    assert laptop.show(ticket)["status"] == "responded"
+
+
+def test_many_names_of_one_machine_have_kept_no_more_than_one(three: Machines) -> None:
+    """Sent and withdrawn: nothing of it is in an inbox, and all of it is kept for a while."""
+    desk = three["desk"]
+    state = desk.house.broker.state
+    state.limits = msgspec.structs.replace(state.limits, max_kept_messages=20)
+    for number in range(40):
+        name = f"t-{number}"
+        withdrawn = Cancel(id=f"c-{number}", ticket=name, rank=1, use_by=three.clock.wall_ms() + 3_600_000)
+        _say(three, "desk", _offer(three, name, sender=f"M{number}"), withdrawn, settle=False)
+        desk.house.advance(0)
+    kept = [each for each in state.messages.rows.values() if each.sender.endswith("@evil")]
+    assert len(kept) == 20
+    desk.call("local", "messages.send", {"agentId": "Jerry", "payload": "there is room for others"})
