@@ -201,7 +201,7 @@ def _say_without_settling(machines: Machines, item: Item) -> None:
 
 
 def test_a_flood_of_offers_is_taken_as_fast_as_the_limit_says(three: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(three["desk"].engine._arrivals, "_max_offers", 10)
+    monkeypatch.setattr(three["desk"].engine._arrivals, "_max_items", 10)
     for number in range(40):
         _say_without_settling(three, _offer(three, f"t-{number}"))
     assert len(three["desk"].take("Jerry")) == 10

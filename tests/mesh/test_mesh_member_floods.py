@@ -7,6 +7,8 @@ import msgspec
 import pytest
 from machines import Machines
 
+from bascule.mesh.cards import Keys, text_of
+from bascule.mesh.knock import BadKnock, Knock, Party, commitment_of, read_knock, write_knock
 from bascule.mesh.protocol import VERSION, Anchor, Body, Cancel, Hello, Item, Offer, Receipt, Reply, Taken
 from gabp import codec
 
@@ -120,3 +122,47 @@ def test_many_names_of_one_machine_have_kept_no_more_than_one(three: Machines) -
     kept = [each for each in state.messages.rows.values() if each.sender.endswith("@evil")]
     assert len(kept) == 20
     desk.call("local", "messages.send", {"agentId": "Jerry", "payload": "there is room for others"})
+
+
+# -- how fast --
+
+
+def test_words_about_tickets_that_nobody_has_are_taken_as_fast_as_the_limit_says(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = three["desk"]
+    monkeypatch.setattr(desk.engine._arrivals, "_max_items", 10)
+    for number in range(40):
+        cancel = Cancel(id=f"c-{number}", ticket=f"t-{number}", rank=1, use_by=three.clock.wall_ms() + 3_600_000)
+        _say(three, "desk", cancel, settle=False)
+    three.settle()
+    assert len([each for each in desk.house.ledger() if each["method"] == "mesh.cancel"]) == 10
+
+
+# -- keys that are none --
+
+_NO_KEY = text_of(b"\0" * 32)
+
+
+def test_a_card_whose_key_is_none_is_no_node_and_breaks_nobodys_list(three: Machines) -> None:
+    """The mesh key signs what the joiner shows; one that was signed before the door looked must not stop the rest."""
+    evil = three["evil"]
+    evil.card = msgspec.structs.replace(evil.card, box=_NO_KEY, sign=Keys.new().public[0])
+    listed = three["laptop"].call("agent:Ada", "agents.list")
+    assert "Jerry@desk" in {each["agentId"] for each in listed}
+    three["laptop"].send("Ada", "Jerry@desk")
+    three.settle()
+    assert len(three["desk"].take("Jerry")) == 1
+
+
+def test_whoever_knocks_with_a_key_that_is_none_is_not_let_in() -> None:
+    keys, number = Keys.new(), text_of(b"n" * 32)
+    sign, box, bus = keys.public
+    for shown, good in ((box, True), (_NO_KEY, False)):
+        party = Party(node="evil", sign=sign, box=shown, bus=bus)
+        knock = write_knock(Knock(joiner=party, commitment=commitment_of(number)), keys.sign, None)
+        if good:
+            read_knock(knock)
+            continue
+        with pytest.raises(BadKnock):
+            read_knock(knock)
