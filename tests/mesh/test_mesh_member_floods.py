@@ -139,6 +139,37 @@ def test_words_about_tickets_that_nobody_has_are_taken_as_fast_as_the_limit_says
     assert len([each for each in desk.house.ledger() if each["method"] == "mesh.cancel"]) == 10
 
 
+def test_a_node_that_says_hello_without_end_has_its_outbox_once_in_a_while(three: Machines) -> None:
+    """Each one means a look at every ticket, and everything that waits for it once more."""
+    desk = three["desk"]
+    looks: list[str] = []
+    again = desk.engine.home.again
+    desk.engine.home.again = lambda tx, name, seq: (looks.append(name), again(tx, name, seq))[1]
+    started = three.clock.wall_ms()
+    for number in range(20):
+        hellos = [Hello(life=f"l{number}.{each}", began=Anchor(), started=started + number) for each in range(64)]
+        _say(three, "desk", *hellos, settle=False)
+    assert looks == ["evil"]
+    three.settle()
+    # The last one is not forgotten.
+    assert looks == ["evil", "evil"]
+
+
+def test_a_node_that_forgets_all_of_a_full_outbox_costs_nobody_else_anything(three: Machines) -> None:
+    """It confirms, says that it was restored from a backup, and confirms nothing any more."""
+    laptop = three["laptop"]
+    tickets = [laptop.send("Ada", "Mallory@evil") for _ in range(5)]
+    three.settle()
+    three["evil"].house.run(three["evil"].post.disconnect)
+    laptop.engine.outbox._max_items = 3
+    hello = Hello(life="new", began=Anchor(), started=three.clock.wall_ms() + 1)
+    offer = _offer(three, target="Ada")
+    _say(three, "laptop", hello, offer)
+    assert len(laptop.take("Ada")) == 1
+    out = laptop.mesh.state.out.rows
+    assert len([each for each in out.values() if each.ticket in tickets]) == 3
+
+
 # -- keys that are none --
 
 _NO_KEY = text_of(b"\0" * 32)

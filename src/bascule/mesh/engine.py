@@ -53,6 +53,9 @@ from bascule.mesh.state import MeshState
 _replace = msgspec.structs.replace
 # The list of agents is put on its board this long after a change: a client that reconnects is one change.
 LISTING_MS = 500
+# What follows from a word of life, all of an outbox again and a look at every ticket, is done once in so long for one
+# node, however often it says hello.
+HEARD_MS = 100
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
 
@@ -119,7 +122,7 @@ class Engine:
             log=log,
             publish=events.publish,
             on_hello=self._hello,
-            on_lost_life=self._say_again,
+            on_lost_life=lambda node: self._paced(node, partial(self._say_again, node)),
             on_stranger=self._meet,
         )
         seq, head = journal.durable_head
@@ -139,6 +142,9 @@ class Engine:
         self._closed = False
         self._signing = False
         self._meeting: set[str] = set()
+        # Nodes that were heard of within `HEARD_MS`, and what is to follow once that is over.
+        self._to_answer: set[str] = set()
+        self._heard: dict[str, Callable[[], None] | None] = {}
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
         self.nodes.on_last_word = self._last_word_of_twin
@@ -262,26 +268,47 @@ class Engine:
 
     def _hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
-        self._rolled_back(node, hello)
+        self._learn_life(node, hello)
         for callback in self.on_hello:
             callback(name, hello)
         if hello.answer:
-            self.hello(name)
-        self.outbox.again(name)
+            self._to_answer.add(name)
+        self._paced(node, partial(self._greeted, node))
+
+    def _greeted(self, node: Node) -> None:
+        self._say_again(node)
+        if node.card.node in self._to_answer:
+            self._to_answer.discard(node.card.node)
+            self.hello(node.card.node)
+        self.outbox.again(node.card.node)
 
     def _alive(self, node: Node) -> None:
         if node.sign is not None:
-            self._rolled_back(node, node.sign)
-        self.outbox.again(node.card.node)
+            self._learn_life(node, node.sign)
+        self._paced(node, partial(self._greeted, node))
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _rolled_back(self, node: Node, said: Hello | LifeSign) -> None:
-        """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
+    def _paced(self, node: Node, act: Callable[[], None]) -> None:
+        """Now, or once when the pause is over."""
+        name = node.card.node
+        if name in self._heard:
+            # The newest: what each does covers what came before it.
+            self._heard[name] = act
+        else:
+            self._heard[name] = None
+            self._timers.after_ms(HEARD_MS, partial(self._pause_over, node))
+            act()
+
+    def _pause_over(self, node: Node, _now: float) -> None:
+        act = self._heard.pop(node.card.node, None)
+        if act is not None and not self._closed:
+            self._paced(node, act)
+
+    def _learn_life(self, node: Node, said: Hello | LifeSign) -> None:
+        """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again. The
+        word of an earlier life says nothing: that had less of course."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if said.started < peer.started:
-            # The word of an earlier life, which had less of course.
-            return
         if said.started > peer.started:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
             missed = [life.began for life in said.lives if life.started > peer.started]
@@ -289,7 +316,6 @@ class Engine:
             tx = Transaction()
             tx.put(self._state.peers, name, _replace(peer, started=said.started, began=began))
             self._journal.commit_quietly(tx)
-        self._say_again(node)
 
     def _say_again(self, node: Node) -> None:
         name = node.card.node
