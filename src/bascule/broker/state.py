@@ -140,15 +140,17 @@ class BrokerState:
 
     def _message_changed(self, _key: str, old: Message | None, new: Message | None) -> None:
         kept = self.kept
-        for name in _charged(old.sender) if old is not None else ():
-            count, size = kept[name]
-            if count > 1:
-                kept[name] = (count - 1, size - len(old.payload))
-            else:
-                del kept[name]
-        for name in _charged(new.sender) if new is not None else ():
-            count, size = kept.get(name, _NONE_KEPT)
-            kept[name] = (count + 1, size + len(new.payload))
+        if old is not None:
+            for name in _charged(old.sender):
+                count, size = kept[name]
+                if count > 1:
+                    kept[name] = (count - 1, size - len(old.payload))
+                else:
+                    del kept[name]
+        if new is not None:
+            for name in _charged(new.sender):
+                count, size = kept.get(name, _NONE_KEPT)
+                kept[name] = (count + 1, size + len(new.payload))
 
     def _ticket_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         self.index.changed(ticket_id, old, new)

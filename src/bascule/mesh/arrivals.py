@@ -186,7 +186,7 @@ class Arrivals:
         peer = self._state.peer(name)
         if item.use_by <= max(self._clock.wall_ms(), peer.floor):
             self._confirm(name, _replace(taken, refused="late"))
-        elif not node.own and peer.met is None:
+        elif not node.own and (peer.met is None or peer.met_key != node.card.sign):
             # It comes again; by then a person may have answered.
             self._on_stranger(node)
         elif not node.own and peer.met is False:

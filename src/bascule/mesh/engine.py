@@ -352,6 +352,9 @@ class Engine:
         daemon with our keys."""
         if sign.life == self.life:
             self._seen_ourselves = True
+        elif f"{sign.started:015d}" in self._state.lives.rows:
+            # One of our own before this: whoever runs the server can repeat it for ever. A double has begun since.
+            return
         elif self._seen_ourselves and sign.life != self._other_life:
             # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
             self._other_life = sign.life
@@ -401,8 +404,16 @@ class Engine:
     def meet(self, call: Call, params: rows.MeetParams, tx: Transaction) -> None:
         assert node_of(call.principal) == params.node, "made in `_meet`"
         tx.subject = params.node
-        tx.put(self._state.peers, params.node, _replace(self._state.peer(params.node), met=True))
+        tx.put(
+            self._state.peers,
+            params.node,
+            _replace(self._state.peer(params.node), met=True, met_key=self._key(params.node)),
+        )
         tx.after.append(partial(self._met, params.node))
+
+    def _key(self, name: str) -> str:
+        node = self.nodes.get(name)
+        return node.card.sign if node is not None else ""
 
     def _met(self, name: str) -> None:
         self._meeting.discard(name)
@@ -414,7 +425,7 @@ class Engine:
         if isinstance(error, PolicyDenied | Forbidden) and not isinstance(error, ApprovalRequired):
             tx = Transaction()
             tx.subject = name
-            tx.put(self._state.peers, name, _replace(self._state.peer(name), met=False))
+            tx.put(self._state.peers, name, _replace(self._state.peer(name), met=False, met_key=self._key(name)))
             self._journal.commit(tx, DAEMON, "mesh.meet", "denied")
 
     # -- the broker's port --
