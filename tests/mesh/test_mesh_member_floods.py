@@ -9,6 +9,7 @@ from machines import Machines
 
 from bascule.mesh.cards import Keys, text_of
 from bascule.mesh.knock import BadKnock, Knock, Party, commitment_of, read_knock, write_knock
+from bascule.mesh.ports import Board
 from bascule.mesh.protocol import VERSION, Anchor, Body, Cancel, Hello, Item, Offer, Receipt, Reply, Taken
 from gabp import codec
 
@@ -197,3 +198,14 @@ def test_whoever_knocks_with_a_key_that_is_none_is_not_let_in() -> None:
             continue
         with pytest.raises(BadKnock):
             read_knock(knock)
+
+
+def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Machines) -> None:
+    desk = three["desk"]
+    old = three.bus.boards[Board.LIVE, "desk"]
+    desk.crash()
+    three.settle()
+    assert desk.engine._seen_ourselves
+    for _ in range(3):
+        desk.house.run(lambda: desk.engine.posted(Board.LIVE, "desk", old, 0))
+    assert desk.engine.halted is None

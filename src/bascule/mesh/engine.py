@@ -12,12 +12,7 @@ import msgspec
 
 from bascule import __version__
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import (
-    ApprovalRequired,
-    BasculeError,
-    Forbidden,
-    PolicyDenied,
-)
+from bascule.foundation.errors import ApprovalRequired, BasculeError, Forbidden, PolicyDenied
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import DAEMON, Call, node_of, node_principal
@@ -293,7 +288,6 @@ class Engine:
         """Now, or once when the pause is over."""
         name = node.card.node
         if name in self._heard:
-            # The newest: what each does covers what came before it.
             self._heard[name] = act
         else:
             self._heard[name] = None
