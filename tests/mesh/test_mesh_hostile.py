@@ -202,7 +202,7 @@ def _say_without_settling(machines: Machines, item: Item) -> None:
 
 
 def test_a_flood_of_offers_is_taken_as_fast_as_the_limit_says(three: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(three["desk"].engine._arrivals, "_max_offers", 10)
+    monkeypatch.setattr(three["desk"].engine._arrivals, "_max_items", 10)
     for number in range(40):
         _say_without_settling(three, _offer(three, f"t-{number}"))
     assert len(three["desk"].take("Jerry")) == 10
@@ -333,6 +333,16 @@ def test_a_machine_of_another_person_that_was_denied_is_told_so(strangers: Machi
     strangers.settle()
     assert bob.show(ticket)["status"] == "cancelled"
     assert laptop.take("Ada") == []
+
+
+def test_a_new_machine_under_the_name_of_one_that_was_let_in_is_asked_about_again(strangers: Machines) -> None:
+    laptop, bob = strangers["laptop"], strangers["bob"]
+    peers = laptop.mesh.state.peers.rows
+    for key, taken in ((bob.card.sign, ["one"]), (Keys.new().public[0], [])):
+        peers["bob"] = msgspec.structs.replace(laptop.mesh.state.peer("bob"), met=True, met_key=key)
+        bob.send("Eve", "Ada@laptop", "one")
+        strangers.settle()
+        assert [each["payload"] for each in laptop.take("Ada")] == taken
 
 
 def test_a_bare_handle_never_means_an_agent_of_another_persons_machine(strangers: Machines) -> None:

@@ -66,7 +66,7 @@ def check_share_of_node(state: BrokerState, principal: Principal, target: str, s
     inbox = state.inboxes.get(target)
     if inbox is None:
         return
-    machine = principal[principal.rindex("@") :]
+    machine = _machine(principal)
     counts = [each for sender, each in inbox.by_sender.items() if sender.endswith(machine)]
     count, waiting = sum(each[0] for each in counts), sum(each[1] for each in counts)
     limits = state.limits
@@ -77,3 +77,15 @@ def check_share_of_node(state: BrokerState, principal: Principal, target: str, s
             hint=f"they are taken when {target} has fetched some",
             retry_after=5.0,
         )
+
+
+def check_kept_of_machine(state: BrokerState, principal: Principal, size: int) -> None:
+    """Of a sender elsewhere: its machine may choose another name for each message. Those beyond A2A have the names that
+    the person gave them."""
+    machine = _machine(principal)
+    if machine != "@a2a":
+        check_kept(state, Principal(machine), size)
+
+
+def _machine(principal: Principal) -> str:
+    return principal[principal.rindex("@") :]

@@ -7,14 +7,15 @@ daemon is the home; of one from elsewhere it has a copy, whose end its home deci
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from bascule.broker.agents import Agents
+from bascule.broker.agents import Agents, check_metadata
 from bascule.broker.groups import Groups
 from bascule.broker.person import HANDLE as PERSON_HANDLE
-from bascule.broker.protocol import OPEN_STATUSES, AgentStatus, TicketStatus
-from bascule.broker.quotas import check_room, check_share_of_node
+from bascule.broker.protocol import MAX_TIMEOUT_MS, OPEN_STATUSES, AgentStatus, TicketStatus
+from bascule.broker.quotas import check_kept_of_machine, check_room, check_share_of_node
 from bascule.broker.records import Message, Ticket
 from bascule.broker.state import BrokerState, message_key
 from bascule.broker.tickets import Tickets
@@ -50,11 +51,8 @@ class RemoteMail:
             raise NotFound("agent not registered", hint="this handle cannot be written to from another machine")
         self._agents.check_target(target)
         size = len(message.payload)
-        if size > state.limits.max_payload_bytes:
-            raise TooLarge(
-                f"the payload is {size} bytes; the limit there is {state.limits.max_payload_bytes}",
-                hint="send a reference to a file instead",
-            )
+        self._check_size(message.payload, message.metadata)
+        check_kept_of_machine(state, message.sender, size)
         check_share_of_node(state, message.sender, target, size)
         check_room(state, self._agents, message.sender, target, size)
         now = state.clock.wall_ms()
@@ -67,7 +65,7 @@ class RemoteMail:
             expect_reply=message.expect_reply,
             created_at=now,
             updated_at=now,
-            reply_by=now + message.left_ms,
+            reply_by=now + min(message.left_ms, MAX_TIMEOUT_MS),
             payload_bytes=size,
             # Home compares what is sent again; here the id stands for it.
             digest=hashlib.sha256(message.ticket_id.encode()).hexdigest()[:32],
@@ -110,6 +108,8 @@ class RemoteMail:
         ticket = self._home(ticket_id)
         if ticket.status is TicketStatus.CANCELLED:
             raise Conflict("ticket cancelled", hint="the sender withdrew it; stop working on it")
+        self._check_size(reply.payload, reply.metadata)
+        check_kept_of_machine(self._state, reply.sender, len(reply.payload))
         self._tickets.answer(tx, ticket, reply.sender, reply.payload, reply.metadata)
 
     def refuse(self, tx: Transaction, ticket_id: str, reason: str) -> None:
@@ -156,6 +156,15 @@ class RemoteMail:
             IncomingReply(Principal(message.sender), number, bytes(message.payload), message.metadata)
             for number, message in numbered
         ]
+
+    def _check_size(self, payload: bytes, metadata: dict[str, Any]) -> None:
+        limits = self._state.limits
+        if len(payload) > limits.max_payload_bytes:
+            raise TooLarge(
+                f"the payload is {len(payload)} bytes; the limit there is {limits.max_payload_bytes}",
+                hint="send a reference to a file instead",
+            )
+        check_metadata(metadata, limits.max_metadata_bytes)
 
     def _home(self, ticket_id: str) -> Ticket:
         ticket = self._state.tickets.rows.get(ticket_id)

@@ -39,7 +39,7 @@ class BrokerState:
         self.tickets: Table[Ticket] = Table("tickets", Ticket, self._ticket_changed)
         self.index = TicketIndex(self.tickets.rows)
         self.messages: Table[Message] = Table("messages", Message, self._message_changed)
-        # By sender: how many messages and replies are kept, and their bytes.
+        # By sender, and by `@` and machine of those elsewhere: how many messages and replies are kept, and their bytes.
         self.kept: dict[str, tuple[int, int]] = {}
         self.remembered: Table[Remembered] = Table("remembered", Remembered)
         self.inboxes: dict[str, Inbox] = {}
@@ -69,8 +69,9 @@ class BrokerState:
         counts: defaultdict[str, int] = defaultdict(int)
         sizes: defaultdict[str, int] = defaultdict(int)
         for message in rows.values():
-            counts[message.sender] += 1
-            sizes[message.sender] += len(message.payload)
+            for name in _charged(message.sender):
+                counts[name] += 1
+                sizes[name] += len(message.payload)
         self.kept = {sender: (count, sizes[sender]) for sender, count in counts.items()}
 
     def _load_tickets(self, store: JournalStore) -> None:
@@ -140,14 +141,16 @@ class BrokerState:
     def _message_changed(self, _key: str, old: Message | None, new: Message | None) -> None:
         kept = self.kept
         if old is not None:
-            count, size = kept[old.sender]
-            if count > 1:
-                kept[old.sender] = (count - 1, size - len(old.payload))
-            else:
-                del kept[old.sender]
+            for name in _charged(old.sender):
+                count, size = kept[name]
+                if count > 1:
+                    kept[name] = (count - 1, size - len(old.payload))
+                else:
+                    del kept[name]
         if new is not None:
-            count, size = kept.get(new.sender, _NONE_KEPT)
-            kept[new.sender] = (count + 1, size + len(new.payload))
+            for name in _charged(new.sender):
+                count, size = kept.get(name, _NONE_KEPT)
+                kept[name] = (count + 1, size + len(new.payload))
 
     def _ticket_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         self.index.changed(ticket_id, old, new)
@@ -191,3 +194,9 @@ class BrokerState:
                 self.assigned.pop(old.target, None)
         if new is not None and new.is_assigned:
             self.assigned.setdefault(new.target, {})[ticket_id] = None
+
+
+def _charged(sender: str) -> tuple[str, ...]:
+    """Who a message counts for: a sender elsewhere has as many names as its machine likes."""
+    name, at, machine = sender.rpartition("@")
+    return (sender, at + machine) if name else (sender,)

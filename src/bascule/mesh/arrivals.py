@@ -56,8 +56,9 @@ from bascule.mesh.state import MeshState
 from gabp import codec
 
 _replace = msgspec.structs.replace
-# Offers of one node per second: far above what its agents do, below what holds up our own.
-MAX_OFFERS_PER_SECOND = 2_000
+# Of one node per second, each a call with a record in the ledger: far above what its agents do, below what holds up
+# our own. What is beyond it gets no receipt, and comes again.
+MAX_ITEMS_PER_SECOND = 2_000
 
 
 class Arrivals:
@@ -80,7 +81,7 @@ class Arrivals:
         on_lost_life: Callable[[Node], None],
         on_stranger: Callable[[Node], None],
         timers: Timers,
-        max_offers: int = MAX_OFFERS_PER_SECOND,
+        max_items: int = MAX_ITEMS_PER_SECOND,
     ) -> None:
         """`on_lost_life`: a letter of a life that its node has forgotten, because it was restored from a backup.
         `on_stranger`: a node of another person offers something, and nobody was asked about it yet."""
@@ -97,7 +98,7 @@ class Arrivals:
         self._on_hello = on_hello
         self._on_lost_life = on_lost_life
         self._on_stranger = on_stranger
-        self._max_offers = max_offers
+        self._max_items = max_items
         self.receipts = Receipts(
             state=state,
             outbox=outbox,
@@ -110,8 +111,8 @@ class Arrivals:
         )
         # Nodes whose newest anchor is not on disk yet.
         self.newly_held: set[str] = set()
-        # By node: the second, and the offers in it.
-        self._offers: dict[str, tuple[int, int]] = {}
+        # By node: the second, and the items in it that were not known before.
+        self._counts: dict[str, tuple[int, int]] = {}
 
     def receive(self, src: str, data: bytes) -> Node | None:
         """The node whose letter it is; None when it does not count. `src` only says whose card to try."""
@@ -180,16 +181,16 @@ class Arrivals:
             # Rule 2: a duplicate gets the same answer as the first.
             self._confirm(name, _replace(taken, refused=known.refused, text=known.text))
             return
+        if self._too_many(name):
+            return
         peer = self._state.peer(name)
         if item.use_by <= max(self._clock.wall_ms(), peer.floor):
             self._confirm(name, _replace(taken, refused="late"))
-        elif not node.own and peer.met is None:
+        elif not node.own and (peer.met is None or peer.met_key != node.card.sign):
             # It comes again; by then a person may have answered.
             self._on_stranger(node)
         elif not node.own and peer.met is False:
             self._refuse(name, item, "policy", "its person does not take messages of this machine")
-        elif self._too_many(name):
-            return
         elif item.any and not self._mail.has_free_member(item.target):
             self._confirm(name, _replace(taken, refused="busy"))
         else:
@@ -217,16 +218,18 @@ class Arrivals:
 
     def _too_many(self, name: str) -> bool:
         second = int(self._clock.monotonic())
-        at, count = self._offers.get(name, (second, 0))
+        at, count = self._counts.get(name, (second, 0))
         count = count + 1 if at == second else 1
-        self._offers[name] = (second, count)
-        return count > self._max_offers
+        self._counts[name] = (second, count)
+        return count > self._max_items
 
     def _word_of_home(self, name: str, item: Cancel | Over, envelope: rows.Envelope) -> None:
         known = self._state.copies.rows.get(self._copies.id_of(name, item.ticket))
         if known is not None and (known.refused is not None or item.rank <= known.rank):
             # Rule 1: an older word never takes the place of a newer one.
             self._confirm(name, Taken(id=item.id, ticket=item.ticket))
+            return
+        if self._too_many(name):
             return
         if isinstance(item, Cancel):
             params: Any = rows.CancelParams(item=item, envelope=envelope)
@@ -244,6 +247,8 @@ class Arrivals:
         ticket, known = self._state.home.rows.get(item.ticket), self._mail.known(item.ticket)
         if ticket is None or known is None or name not in ticket.nodes:
             self._confirm(name, Taken(id=item.id, ticket=item.ticket, refused="unknown"))
+            return
+        if self._too_many(name):
             return
         if isinstance(item, Acked):
             params: Any = rows.AckedParams(item=item, envelope=envelope)
@@ -265,6 +270,8 @@ class Arrivals:
                 self._confirm(name, self._home.taken(item, "full" if isinstance(error, Conflict) else "policy"))
             case NotFound():
                 self._confirm(name, self._home.taken(item, "unknown"))
+            case TooLarge():
+                self._confirm(name, self._home.taken(item, "too_large"))
             case _:
                 return
 

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from msgspec import Meta
 
 from bascule.mesh.names import RESERVED_NODES, NodeText
@@ -109,6 +109,15 @@ def bytes_of(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
+def is_box_key(text: str) -> bool:
+    """Some 32 bytes are no key to exchange with: every pair with such a node would be refused, at every other node."""
+    try:
+        _NOBODY.exchange(X25519PublicKey.from_public_bytes(bytes_of(text)))
+    except ValueError:
+        return False
+    return True
+
+
 def sign_card(mesh_key: Ed25519PrivateKey, card: Card) -> bytes:
     return _sign(mesh_key, _CARD_DOMAIN, card)
 
@@ -143,6 +152,8 @@ def read_directory(sign: str, node: str, data: bytes, decoder: codec.Decoder[V])
     return _verified(sign, _DIRECTORY_DOMAIN + node.encode() + b"\0", data, decoder)
 
 
+# Any key does: what cannot be exchanged with one cannot with any.
+_NOBODY = X25519PrivateKey.from_private_bytes(b"\1" * 32)
 _SIGNED: codec.Decoder[Signed] = codec.Decoder(Signed)
 _CARDS: codec.Decoder[Card] = codec.Decoder(Card)
 _REVOKED: codec.Decoder[Revoked] = codec.Decoder(Revoked)

@@ -12,11 +12,13 @@ from bascule.kernel.call import Call, Principal, agent_of, agent_principal
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import Incoming, IncomingReply, RemoteMail
 from bascule.mesh.courier import Courier
+from bascule.mesh.home import USE_FOR_MS
 from bascule.mesh.nodes import Nodes
 from bascule.mesh.outbox import Outbox
-from bascule.mesh.protocol import Acked, Cancel, Offer, Over, Reply, Taken
+from bascule.mesh.protocol import STATUSES, Acked, Cancel, Offer, Over, Reply, Taken
 from bascule.mesh.records import Copy, OutItem
 from bascule.mesh.rows import CancelParams, Envelope, OfferParams, OverParams, calling_node
+from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
 
 _replace = msgspec.structs.replace
@@ -25,6 +27,8 @@ _TIME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7")
 # Of one node, kept until their time: each is a few hundred bytes. Over it the oldest are dropped, and offers as old as
 # those are not taken any more.
 MAX_COPIES_PER_NODE = 200_000
+# What an honest home says, by a clock that is as wrong as one may be.
+LONGEST_USE_MS = USE_FOR_MS + SKEW_STOP_MS
 
 
 def copy_id(sign_key: str, ticket: str) -> str:
@@ -137,7 +141,7 @@ class Copies:
         changed = False
         if item.kind == "reply":
             copy = _replace(copy, confirmed=min(copy.confirmed + 1, copy.replies), seq=max(copy.seq, seq))
-        if taken.status is not None and taken.rank >= copy.rank and copy.replies == copy.confirmed:
+        if taken.status in STATUSES and taken.rank >= copy.rank and copy.replies == copy.confirmed:
             copy = _replace(copy, rank=taken.rank)
             known = self._mail.known(id_)
             if known is not None and (known.status, known.late) != (taken.status, taken.late):
@@ -194,7 +198,9 @@ class Copies:
     def _keep(self, tx: Transaction, id_: str, copy: Copy) -> None:
         if id_ not in self._state.copies.rows and self._state.copies_of.get(copy.node, 0) >= self._max_copies:
             self._drop_oldest(tx, copy.node)
-        tx.put(self._state.copies, id_, copy)
+        # Home says how long, and a home that lies says for ever.
+        longest = self._clock.wall_ms() + LONGEST_USE_MS
+        tx.put(self._state.copies, id_, copy if copy.use_by <= longest else _replace(copy, use_by=longest))
 
     def _drop_oldest(self, tx: Transaction, node: str) -> None:
         """A tenth at once, so that this is rare."""

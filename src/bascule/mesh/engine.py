@@ -12,12 +12,7 @@ import msgspec
 
 from bascule import __version__
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import (
-    ApprovalRequired,
-    BasculeError,
-    Forbidden,
-    PolicyDenied,
-)
+from bascule.foundation.errors import ApprovalRequired, BasculeError, Forbidden, PolicyDenied
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import DAEMON, Call, node_of, node_principal
@@ -53,6 +48,9 @@ from bascule.mesh.state import MeshState
 _replace = msgspec.structs.replace
 # The list of agents is put on its board this long after a change: a client that reconnects is one change.
 LISTING_MS = 500
+# What follows from a word of life, all of an outbox again and a look at every ticket, is done once in so long for one
+# node, however often it says hello.
+GREETING_MS = 100
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
 
@@ -118,7 +116,7 @@ class Engine:
             log=log,
             publish=events.publish,
             on_hello=self._hello,
-            on_lost_life=self._say_again,
+            on_lost_life=lambda node: self._paced(node, partial(self._say_again, node)),
             on_stranger=self._meet,
         )
         seq, head = journal.durable_head
@@ -138,6 +136,9 @@ class Engine:
         self._closed = False
         self._signs_life = False
         self._meeting: set[str] = set()
+        # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
+        self._to_answer: set[str] = set()
+        self._recent: dict[str, Callable[[], None] | None] = {}
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
         self.nodes.on_last_word = self._last_word_of_twin
@@ -261,26 +262,46 @@ class Engine:
 
     def _hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
-        self._rolled_back(node, hello)
+        self._learn_life(node, hello)
         for callback in self.on_hello:
             callback(name, hello)
         if hello.answer:
-            self.hello(name)
-        self.outbox.again(name)
+            self._to_answer.add(name)
+        self._paced(node, partial(self._greeted, node))
+
+    def _greeted(self, node: Node) -> None:
+        self._say_again(node)
+        if node.card.node in self._to_answer:
+            self._to_answer.discard(node.card.node)
+            self.hello(node.card.node)
+        self.outbox.again(node.card.node)
 
     def _alive(self, node: Node) -> None:
         if node.life_sign is not None:
-            self._rolled_back(node, node.life_sign)
-        self.outbox.again(node.card.node)
+            self._learn_life(node, node.life_sign)
+        self._paced(node, partial(self._greeted, node))
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _rolled_back(self, node: Node, word: Hello | LifeSign) -> None:
-        """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again."""
+    def _paced(self, node: Node, act: Callable[[], None]) -> None:
+        """Now, or once when the pause is over."""
+        name = node.card.node
+        if name in self._recent:
+            self._recent[name] = act
+        else:
+            self._recent[name] = None
+            self._timers.after_ms(GREETING_MS, partial(self._pause_over, node))
+            act()
+
+    def _pause_over(self, node: Node, _now: float) -> None:
+        act = self._recent.pop(node.card.node, None)
+        if act is not None and not self._closed:
+            self._paced(node, act)
+
+    def _learn_life(self, node: Node, word: Hello | LifeSign) -> None:
+        """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again. The
+        word of an earlier life says nothing: that had less of course."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if word.started < peer.started:
-            # The word of an earlier life, which had less of course.
-            return
         if word.started > peer.started:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
             missed = [life.began for life in word.lives if life.started > peer.started]
@@ -288,7 +309,6 @@ class Engine:
             tx = Transaction()
             tx.put(self._state.peers, name, _replace(peer, started=word.started, began=began))
             self._journal.commit_quietly(tx)
-        self._say_again(node)
 
     def _say_again(self, node: Node) -> None:
         name = node.card.node
@@ -325,6 +345,9 @@ class Engine:
         daemon with our keys."""
         if sign.life == self.life:
             self._seen_ourselves = True
+        elif f"{sign.started:015d}" in self._state.lives.rows:
+            # One of our own before this: whoever runs the server can repeat it for ever. A double has begun since.
+            return
         elif self._seen_ourselves and sign.life != self._other_life:
             # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
             self._other_life = sign.life
@@ -374,8 +397,16 @@ class Engine:
     def meet(self, call: Call, params: rows.MeetParams, tx: Transaction) -> None:
         assert node_of(call.principal) == params.node, "made in `_meet`"
         tx.subject = params.node
-        tx.put(self._state.peers, params.node, _replace(self._state.peer(params.node), met=True))
+        tx.put(
+            self._state.peers,
+            params.node,
+            _replace(self._state.peer(params.node), met=True, met_key=self._key(params.node)),
+        )
         tx.after.append(partial(self._met, params.node))
+
+    def _key(self, name: str) -> str:
+        node = self.nodes.get(name)
+        return node.card.sign if node is not None else ""
 
     def _met(self, name: str) -> None:
         self._meeting.discard(name)
@@ -387,7 +418,7 @@ class Engine:
         if isinstance(error, PolicyDenied | Forbidden) and not isinstance(error, ApprovalRequired):
             tx = Transaction()
             tx.subject = name
-            tx.put(self._state.peers, name, _replace(self._state.peer(name), met=False))
+            tx.put(self._state.peers, name, _replace(self._state.peer(name), met=False, met_key=self._key(name)))
             self._journal.commit(tx, DAEMON, "mesh.meet", "denied")
 
     # -- the broker's port --

@@ -3,7 +3,7 @@
 import msgspec
 
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import TooLarge
+from bascule.foundation.errors import Overloaded, TooLarge
 from bascule.kernel.call import Call, agent_of
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import IncomingReply, Outgoing, RemoteDelivery, RemoteMail
@@ -159,10 +159,17 @@ class Home:
         message = self._mail.outgoing(item.ticket)
         if ticket is None or message is None or not ticket.any:
             return False
-        nodes = [node for node in self._nodes.candidates(ticket.handle) if node not in ticket.nodes]
-        if not nodes:
+        for node in self._nodes.candidates(ticket.handle):
+            if node not in ticket.nodes and self._has_offered(tx, message, ticket, node):
+                return True
+        return False
+
+    def _has_offered(self, tx: Transaction, message: Outgoing, ticket: HomeTicket, node: str) -> bool:
+        """False where there is no room for it: whoever tries has no caller to tell."""
+        try:
+            self._offer(tx, message, ticket, node)
+        except (Overloaded, TooLarge):
             return False
-        self._offer(tx, message, ticket, nodes[0])
         return True
 
     def ask_around(self, tx: Transaction, item: OutItem) -> bool:
@@ -178,8 +185,7 @@ class Home:
         others = [node for node in ticket.nodes if node != item.node and node in having]
         if not others:
             return False
-        self._offer(tx, message, ticket, others[0])
-        return True
+        return self._has_offered(tx, message, ticket, others[0])
 
     def again(self, tx: Transaction, node: str, seq: int) -> int:
         """A node was rolled back to this end of its ledger: offers that it confirmed later go again."""
@@ -190,10 +196,12 @@ class Home:
                 continue
             arrived = {each: when for each, when in ticket.arrived.items() if each != node}
             ticket = _replace(ticket, arrived=arrived)  # noqa: PLW2901 - the ticket without that arrival
-            tx.put(self._state.home, ticket_id, ticket)
             message = self._mail.outgoing(ticket_id)
-            if message is not None:
-                self._offer(tx, message, ticket, node)
+            if message is None:
+                tx.put(self._state.home, ticket_id, ticket)
+            elif not self._has_offered(tx, message, ticket, node):
+                # Its arrival stays, so that the next hello tries again.
+                continue
             self._say_end(tx, ticket_id, ticket, node, alone=message is None)
             count += 1
         return count

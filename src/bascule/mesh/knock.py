@@ -24,7 +24,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Meta
 
-from bascule.mesh.cards import KeyText, bytes_of, text_of
+from bascule.mesh.cards import KeyText, bytes_of, is_box_key, text_of
 from bascule.mesh.names import NodeText
 from bascule.mesh.words import words_of
 from bascule.wire.canonical import canonical
@@ -148,6 +148,8 @@ def read_knock(data: bytes) -> Opened:
         raise BadKnock(f"not readable: {error}") from None
     if not _fits(knock.joiner.sign, sealed.signature, body):
         raise BadKnock("its signature does not fit")
+    if not is_box_key(knock.joiner.box):
+        raise BadKnock("its key for letters is none")
     if knock.number is not None and commitment_of(knock.number) != knock.commitment:
         raise BadKnock("its number is not the one it committed to")
     return Opened(knock, body, sealed.proof)

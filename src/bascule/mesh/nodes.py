@@ -6,7 +6,7 @@ from typing import Protocol
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
 from bascule.kernel.ports import RemoteAgent
-from bascule.mesh.cards import BadCard, Card, read_directory
+from bascule.mesh.cards import BadCard, Card, is_box_key, read_directory
 from bascule.mesh.envelope import Pair
 from bascule.mesh.identity import Identity
 from bascule.mesh.ports import Board
@@ -76,6 +76,8 @@ class Nodes:
             return None
         node = self._nodes.get(name)
         if node is None or node.card.sign != card.sign:
+            if not is_box_key(card.box):
+                return None
             if node is not None:
                 self._list(node, {})
             node = self._nodes[name] = Node(

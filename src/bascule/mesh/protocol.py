@@ -108,6 +108,10 @@ FINAL = frozenset({"unknown", "policy", "late", "too_large"})
 PASSING = frozenset({"full", "busy"})
 
 
+# Of `Taken.status`: what a ticket can be. Another word is of a newer node, or of one that lies, and is passed over.
+STATUSES = frozenset({"pending", "delivered", "responded", "timeout", "cancelled"})
+
+
 class Taken(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """One item of a receipt. From home it also says how the ticket is now."""
 

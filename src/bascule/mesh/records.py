@@ -113,6 +113,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # Whether a person lets its agents write to ours; None: nobody has been asked.
     met: bool | None = None
+    # Of the node that was meant: another one may come under its name.
+    met_key: str = ""
     # The newest life that it told us of: when it began, and with how many records in its ledger.
     started: int = 0
     began: int = 0

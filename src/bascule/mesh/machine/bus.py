@@ -226,4 +226,7 @@ def _nobody(server: str, subject: str) -> BusFault:
 
 def wall_ms(text: str) -> float:
     """Of a time as the server writes it."""
-    return datetime.fromisoformat(text).timestamp() * 1_000
+    try:
+        return datetime.fromisoformat(text).timestamp() * 1_000
+    except (ValueError, OverflowError):
+        raise BusFault(Fault.NOT_SET_UP, f"the server says a time that is none: {text[:40]!r}; update it") from None

@@ -187,7 +187,11 @@ class Connection(asyncio.Protocol):
     def _listen(self, control: Control) -> None:
         match control.word:
             case "PING":
-                self._write(nats_wire.PONG)
+                # One that asks and never reads would fill our memory with answers.
+                if self._stuck(len(nats_wire.PONG)):
+                    self._fail("it does not read")
+                else:
+                    self._write(nats_wire.PONG)
             case "PONG":
                 if self._pings and not (later := self._pings.pop(0)).done():
                     later.set_result(None)

@@ -15,6 +15,8 @@ from bascule.mesh.machine.login import BusFault
 from bascule.mesh.machine.nats_wire import Message
 from gabp import codec
 
+# A cursor beyond this could not be stored, nor what is committed with it.
+MAX_NUMBER = 2**53
 _SECOND_NS = 1_000_000_000
 # Letters for one pull: a few turns of the loop; the next pull is asked for when they are read.
 BATCH = 256
@@ -146,12 +148,15 @@ class Feed:
         if message.subject == self._inbox:
             self._on_status(message.status)
             return
+        # Also a letter that nobody can read is one of the batch.
+        self._left -= 1
         number, stored_ms = _place(message.reply)
         gone = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
-        self._take(Letter(message.subject, message.data, number, stored_ms, gone))
-        self._left -= 1
-        if self._left == 0:
-            self._ask()
+        try:
+            self._take(Letter(message.subject, message.data, number, stored_ms, gone))
+        finally:
+            if self._left == 0:
+                self._ask()
 
     def _on_status(self, status: str) -> None:
         code, _, text = status.partition(" ")
@@ -175,4 +180,7 @@ def _place(reply: str) -> tuple[int, int]:
     between which domain and account it was, and more behind it."""
     tokens = reply.split(".")
     at = 5 if len(tokens) == 9 else 7
-    return int(tokens[at]), int(tokens[at + 2]) // 1_000_000
+    number, stored_ms = int(tokens[at]), int(tokens[at + 2]) // 1_000_000
+    if not (0 < number < MAX_NUMBER and 0 <= stored_ms < MAX_NUMBER):
+        raise ValueError(f"not a place in a stream: {reply[:200]!r}")
+    return number, stored_ms

@@ -33,6 +33,8 @@ LONGEST_RETRY_SECONDS = 5.0
 PUT_AGAIN_SECONDS = 5.0
 # Requests to join that are answered at once; each costs a signature, and anybody with a code may send them.
 MAX_JOINING = 16
+# What is wrong at once: a person reads the first. A server can name any number of subjects.
+MAX_FAULTS = 50
 # An echo that was under way for longer says too little about the server's clock.
 MAX_ECHO_SECONDS = 2.0
 # What every server takes that was never configured otherwise.
@@ -327,7 +329,8 @@ class NatsPost:
     # -- what is wrong
 
     def _on_forbidden(self, subject: str, fault: BusFault) -> None:
-        self._fault(f"forbidden {subject}", fault)
+        if len(self._faults) < MAX_FAULTS:
+            self._fault(f"forbidden {subject}", fault)
 
     def _fault(self, what: str, fault: BusFault | None) -> None:
         if fault is None:

@@ -1,0 +1,211 @@
+"""A node of the mesh with a good card that says too much, too often, or nonsense: the others go on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from machines import Machines
+
+from bascule.mesh.cards import Keys, text_of
+from bascule.mesh.knock import BadKnock, Knock, Party, commitment_of, read_knock, write_knock
+from bascule.mesh.ports import Board
+from bascule.mesh.protocol import VERSION, Anchor, Body, Cancel, Hello, Item, Offer, Receipt, Reply, Taken
+from gabp import codec
+
+
+@pytest.fixture
+def three() -> Iterator[Machines]:
+    with Machines("laptop", "desk", "evil") as machines:
+        machines["laptop"].house.register("Ada")
+        machines["desk"].house.register("Jerry")
+        machines["evil"].house.register("Mallory")
+        machines.advance(1)
+        machines.settle()
+        yield machines
+
+
+def _say(machines: Machines, to: str, *items: Item, settle: bool = True, **more: Any) -> None:
+    body = Body(**{"v": VERSION, "anchor": Anchor(1, "0" * 64), "items": list(items), **more})
+    receiver = machines[to]
+    letter = machines["evil"].engine.nodes.get(to).pair.seal(codec.encode(body))
+    receiver.house.run(lambda: receiver.engine.live("evil", letter))
+    if settle:
+        machines.settle()
+
+
+def _offer(machines: Machines, ticket: str = "t-1", **more: Any) -> Offer:
+    given: dict[str, Any] = {
+        "id": f"i-{ticket}",
+        "ticket": ticket,
+        "sender": "Mallory",
+        "target": "Jerry",
+        "payload": msgspec.Raw(b'"hello"'),
+        "left_ms": 60_000,
+        "use_by": machines.clock.wall_ms() + 3_600_000,
+        **more,
+    }
+    return Offer(**given)
+
+
+# -- numbers and words that mean nothing --
+
+
+def test_times_beyond_all_calendars_break_no_list(three: Machines) -> None:
+    desk = three["desk"]
+    _say(three, "desk", _offer(three, left_ms=2**53, use_by=2**53))
+    (message,) = desk.take("Jerry")
+    desk.call("person", "tickets.list", {})
+    desk.show(message["ticketId"])
+    desk.call("agent:Jerry", "inbox.ack", {"agentId": "Jerry", "ticketIds": [message["ticketId"]]})
+    desk.crash()
+    assert desk.show(message["ticketId"])["from"] == "Mallory@evil"
+
+
+def test_a_copy_is_kept_for_no_longer_than_a_message_can_be_of_use(three: Machines) -> None:
+    _say(three, "desk", _offer(three, use_by=2**53))
+    _say(three, "desk", Cancel(id="i-2", ticket="t-2", rank=1, use_by=2**53))
+    week = 8 * 24 * 3_600_000
+    assert all(each.use_by < three.clock.wall_ms() + week for each in three["desk"].mesh.state.copies.rows.values())
+
+
+def test_a_receipt_with_a_status_that_is_none_costs_nobody_elses_receipts(three: Machines) -> None:
+    desk, laptop = three["desk"], three["laptop"]
+    _say(three, "desk", _offer(three))
+    (message,) = desk.take("Jerry")
+    three["evil"].house.run(three["evil"].post.disconnect)
+    desk.reply("Jerry", message["ticketId"])
+    own = laptop.send("Ada", "Jerry@desk")
+    (item,) = [each for each, row in desk.mesh.state.out.rows.items() if row.kind == "reply"]
+    receipt = Receipt(taken=[Taken(id=item, ticket="t-1", status="nonsense", rank=9)])
+    _say(three, "desk", receipt)
+    assert item not in desk.mesh.state.out.rows
+    assert desk.show(message["ticketId"])["status"] == "responded"
+    assert [each["payload"] for each in desk.take("Jerry")] == ["hello"]
+    assert laptop.show(own)["delivery"]["state"] == "arrived"
+
+
+# -- what is kept --
+
+
+def test_metadata_of_another_machine_has_the_limit_that_it_has_here(three: Machines) -> None:
+    big = {"x": "y" * (three["desk"].house.limits.max_metadata_bytes + 1)}
+    _say(three, "desk", _offer(three, metadata=big))
+    assert three["desk"].take("Jerry") == []
+    # The control: metadata that an agent here may give is taken.
+    _say(three, "desk", _offer(three, "t-2", metadata={"x": "y"}))
+    assert len(three["desk"].take("Jerry")) == 1
+
+
+def test_a_reply_of_another_machine_has_the_limits_that_it_has_here(three: Machines) -> None:
+    laptop, limits = three["laptop"], three["laptop"].house.limits
+    ticket = laptop.send("Ada", "Mallory@evil")
+    three.settle()
+    long = msgspec.Raw(b'"%s"' % (b"x" * limits.max_payload_bytes))
+    big = {"x": "y" * (limits.max_metadata_bytes + 1)}
+    for number, more in enumerate(({"payload": long}, {"payload": msgspec.Raw(b"1"), "metadata": big})):
+        _say(three, "laptop", Reply(id=f"i-{number}", ticket=ticket, number=1, sender="Mallory", **more))
+        assert laptop.show(ticket)["status"] == "pending"
+    _say(three, "laptop", Reply(id="i-9", ticket=ticket, number=1, sender="Mallory", payload=msgspec.Raw(b"1")))
+    assert laptop.show(ticket)["status"] == "responded"
+
+
+def test_many_names_of_one_machine_have_kept_no_more_than_one(three: Machines) -> None:
+    """Sent and withdrawn: nothing of it is in an inbox, and all of it is kept for a while."""
+    desk = three["desk"]
+    state = desk.house.broker.state
+    state.limits = msgspec.structs.replace(state.limits, max_kept_messages=20)
+    for number in range(40):
+        name = f"t-{number}"
+        withdrawn = Cancel(id=f"c-{number}", ticket=name, rank=1, use_by=three.clock.wall_ms() + 3_600_000)
+        _say(three, "desk", _offer(three, name, sender=f"M{number}"), withdrawn, settle=False)
+        desk.house.advance(0)
+    kept = [each for each in state.messages.rows.values() if each.sender.endswith("@evil")]
+    assert len(kept) == 20
+    desk.call("local", "messages.send", {"agentId": "Jerry", "payload": "there is room for others"})
+
+
+# -- how fast --
+
+
+def test_words_about_tickets_that_nobody_has_are_taken_as_fast_as_the_limit_says(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = three["desk"]
+    monkeypatch.setattr(desk.engine._arrivals, "_max_items", 10)
+    for number in range(40):
+        cancel = Cancel(id=f"c-{number}", ticket=f"t-{number}", rank=1, use_by=three.clock.wall_ms() + 3_600_000)
+        _say(three, "desk", cancel, settle=False)
+    three.settle()
+    assert len([each for each in desk.house.ledger() if each["method"] == "mesh.cancel"]) == 10
+
+
+def test_a_node_that_says_hello_without_end_has_its_outbox_once_in_a_while(three: Machines) -> None:
+    """Each one means a look at every ticket, and everything that waits for it once more."""
+    desk = three["desk"]
+    looks: list[str] = []
+    again = desk.engine.home.again
+    desk.engine.home.again = lambda tx, name, seq: (looks.append(name), again(tx, name, seq))[1]
+    started = three.clock.wall_ms()
+    for number in range(20):
+        hellos = [Hello(life=f"l{number}.{each}", began=Anchor(), started=started + number) for each in range(64)]
+        _say(three, "desk", *hellos, settle=False)
+    assert looks == ["evil"]
+    three.settle()
+    # The last one is not forgotten.
+    assert looks == ["evil", "evil"]
+
+
+def test_a_node_that_forgets_all_of_a_full_outbox_costs_nobody_else_anything(three: Machines) -> None:
+    """It confirms, says that it was restored from a backup, and confirms nothing any more."""
+    laptop = three["laptop"]
+    tickets = [laptop.send("Ada", "Mallory@evil") for _ in range(5)]
+    three.settle()
+    three["evil"].house.run(three["evil"].post.disconnect)
+    laptop.engine.outbox._max_items = 3
+    hello = Hello(life="new", began=Anchor(), started=three.clock.wall_ms() + 1)
+    offer = _offer(three, target="Ada")
+    _say(three, "laptop", hello, offer)
+    assert len(laptop.take("Ada")) == 1
+    out = laptop.mesh.state.out.rows
+    assert len([each for each in out.values() if each.ticket in tickets]) == 3
+
+
+# -- keys that are none --
+
+_NO_KEY = text_of(b"\0" * 32)
+
+
+def test_a_card_whose_key_is_none_is_no_node_and_breaks_nobodys_list(three: Machines) -> None:
+    """The mesh key signs what the joiner shows; one that was signed before the door looked must not stop the rest."""
+    evil = three["evil"]
+    evil.card = msgspec.structs.replace(evil.card, box=_NO_KEY, sign=Keys.new().public[0])
+    listed = three["laptop"].call("agent:Ada", "agents.list")
+    assert "Jerry@desk" in {each["agentId"] for each in listed}
+    three["laptop"].send("Ada", "Jerry@desk")
+    three.settle()
+    assert len(three["desk"].take("Jerry")) == 1
+
+
+def test_whoever_knocks_with_a_key_that_is_none_is_not_let_in() -> None:
+    keys, number = Keys.new(), text_of(b"n" * 32)
+    sign, box, bus = keys.public
+    for shown, good in ((box, True), (_NO_KEY, False)):
+        party = Party(node="evil", sign=sign, box=shown, bus=bus)
+        knock = write_knock(Knock(joiner=party, commitment=commitment_of(number)), keys.sign, None)
+        if good:
+            read_knock(knock)
+            continue
+        with pytest.raises(BadKnock):
+            read_knock(knock)
+
+
+def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Machines) -> None:
+    desk = three["desk"]
+    old = three.bus.boards[Board.LIVE, "desk"]
+    desk.crash()
+    three.settle()
+    assert desk.engine._seen_ourselves
+    for _ in range(3):
+        desk.house.run(lambda: desk.engine.posted(Board.LIVE, "desk", old, 0))
+    assert desk.engine.halted is None

@@ -1,0 +1,137 @@
+"""A server of NATS that lies: our client ends the connection and tries again, and keeps nothing of it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from bascule.mesh.cards import Keys
+from bascule.mesh.machine import connection as connections
+from bascule.mesh.machine.connection import Connection
+from bascule.mesh.machine.feed import _place
+from bascule.mesh.machine.login import BusFault
+from bascule.mesh.machine.nats_post import MAX_FAULTS, NatsPost
+from bascule.mesh.ports import Board, Fault
+
+PATIENCE = 20.0
+INFO = b'INFO {"version":"2.15.1","max_payload":1048576,"nonce":"n"}\r\n'
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def rogue(serve: Serve) -> AsyncIterator[int]:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            writer.write(INFO)
+            await serve(reader, writer)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class Nobody:
+    """A reader that wants nothing."""
+
+    def opened(self, _mailbox: str) -> int:
+        return 0
+
+    def closed(self) -> None: ...
+
+    def live(self, src: str, data: bytes) -> None: ...
+
+    def mailed(self, src: str, data: bytes, number: int) -> None: ...
+
+    def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None: ...
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
+    """To every request, as JetStream would."""
+    while line := await reader.readline():
+        words = line.split()
+        if words[0] == b"PING":
+            writer.write(b"PONG\r\n")
+        elif words[0] == b"PUB":
+            await reader.readexactly(int(words[-1]) + 2)
+            if len(words) == 4:
+                writer.write(b"MSG %s 1 %d\r\n%s\r\n" % (words[2], len(body), body))
+
+
+@pytest.mark.parametrize("when", ["yesterday", "0001-01-01T00:00:00", "9" * 40])
+def test_a_time_that_is_none_does_not_end_the_connecting(when):
+    async def story() -> None:
+        seen: asyncio.Queue[None] = asyncio.Queue()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            seen.put_nowait(None)
+            await answer(reader, writer, b'{"created":"c","ts":"%s"}' % when.encode())
+
+        async with rogue(serve) as port:
+            post = NatsPost("laptop", Keys.new(), (f"nats://127.0.0.1:{port}",))
+            await post.open(Nobody())
+            for _ in range(3):
+                await asyncio.wait_for(seen.get(), PATIENCE)
+            assert not post.state.open
+            await post.close()
+
+    asyncio.run(story())
+
+
+def test_a_server_that_asks_for_life_and_never_reads_is_left(monkeypatch):
+    monkeypatch.setattr(connections, "MAX_UNSENT_BYTES", 64 * 1024)
+
+    async def story() -> None:
+        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await reader.readline() != b"PING\r\n":
+                pass
+            writer.write(b"PONG\r\n")
+            while True:
+                writer.write(b"PING\r\n" * 50_000)
+                await writer.drain()
+
+        async with rogue(serve) as port:
+            connection = Connection(print, lambda why: lost.done() or lost.set_result(why), print)
+            await connection.open("127.0.0.1", port, tls=None, handshake_first=False, login=lambda _: {})
+            assert await asyncio.wait_for(lost, PATIENCE) == "it does not read"
+
+    asyncio.run(story())
+
+
+def test_a_server_that_forbids_ever_new_subjects_fills_nothing():
+    async def story() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await reader.readline() != b"PING\r\n":
+                pass
+            for number in range(1_000):
+                writer.write(b"-ERR 'Permissions Violation for Publish to \"s.%d\"'\r\n" % number)
+            writer.write(b"PONG\r\n")
+            told.set()
+            await reader.read()
+
+        told = asyncio.Event()
+        post = NatsPost("laptop", Keys.new(), ())
+        async with rogue(serve) as port:
+            connection = Connection(
+                lambda text: post._on_forbidden(text, _fault(text)), lambda _why: None, lambda *_: None
+            )
+            await connection.open("127.0.0.1", port, tls=None, handshake_first=False, login=lambda _: {})
+            await asyncio.wait_for(told.wait(), PATIENCE)
+            assert 0 < len(post._faults) <= MAX_FAULTS
+            connection.abort()
+
+    asyncio.run(story())
+
+
+def _fault(text: str) -> BusFault:
+    return BusFault(Fault.FORBIDDEN, text)
+
+
+@pytest.mark.parametrize("number", ["-1", "0", str(2**64), "9" * 100])
+def test_a_number_that_cannot_be_stored_is_no_place_in_a_stream(number):
+    with pytest.raises(ValueError, match="place"):
+        _place(f"$JS.ACK.BSC.laptop.1.{number}.1.1000000000.0")
+    assert _place("$JS.ACK.BSC.laptop.1.7.1.1000000000.0") == (7, 1000)
