@@ -3,8 +3,8 @@
 import re
 
 # A name, labels whose values are quoted, a number.
-_SAMPLE = re.compile(r'([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? ([0-9.eE+-]+|\+Inf|NaN)')
-_COMMENT = re.compile(r"# (HELP|TYPE) ([a-z_]+) (.+)")
+_SAMPLE = re.compile(r'([a-z0-9_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? ([0-9.eE+-]+|\+Inf|NaN)')
+_COMMENT = re.compile(r"# (HELP|TYPE) ([a-z0-9_]+) (.+)")
 
 
 def parse(text: str) -> tuple[dict[str, str], dict[str, float]]:

@@ -242,11 +242,11 @@ def test_other_machines_say_which_end_of_our_ledger_they_hold(pair: Machines) ->
 
 def test_a_copied_disk_stops_itself(pair: Machines) -> None:
     """The same keys live twice: each sees the other's signs of life behind its own."""
-    desk, life = pair["desk"], pair["desk"].engine.life
+    desk, life, started = pair["desk"], pair["desk"].engine.life, pair["desk"].engine._started
     for _ in range(2):
-        desk.engine.life = "lif_other"
+        desk.engine.life, desk.engine._started = "lif_other", started + 1
         desk.house.run(desk.engine._put_life_sign)
-        desk.engine.life = life
+        desk.engine.life, desk.engine._started = life, started
         pair.settle()
         desk.house.run(desk.engine._put_life_sign)
         pair.settle()

@@ -117,6 +117,9 @@ NAMES = {
     "executionId": "exe_1",
     "what": "Jerry",
     "passkeyId": "pky_1",
+    "node": "laptop",
+    "session": "ses_1",
+    "client": "Weather",
 }
 QUERIES = {
     "inbox.take": "?waitMs=0",

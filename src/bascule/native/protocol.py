@@ -139,7 +139,7 @@ class SessionsParams(Params, frozen=True, kw_only=True):
     client: Client | None = None
 
 
-class SessionView(Result, frozen=True, kw_only=True):
+class NativeSessionView(Result, frozen=True, kw_only=True):
     client: str
     session: str
     # works, idle, waits_for_permission, asks, failed, ended, dead.
@@ -162,4 +162,4 @@ class SessionView(Result, frozen=True, kw_only=True):
 class SessionChange(Result, frozen=True, kw_only=True):
     """One item of the stream."""
 
-    session: SessionView
+    session: NativeSessionView

@@ -27,7 +27,7 @@ from bascule.native.protocol import (
     SessionChange,
     SessionRef,
     SessionsParams,
-    SessionView,
+    NativeSessionView,
 )
 
 # A tool's whole output comes with its end.
@@ -74,10 +74,10 @@ SESSIONS_NOTE = Reads[HookParams, HookAnswer](
     Http("POST", "/v1/sessions/note", max_body=_MAX_HOOK_BYTES),
     effect=Effect.MESSAGE,
 )
-SESSIONS_LIST = Reads[SessionsParams, list[SessionView]](
+SESSIONS_LIST = Reads[SessionsParams, list[NativeSessionView]](
     "sessions.list", "List sessions of agents' clients, with what says so.", Http("GET", "/v1/sessions")
 )
-SESSIONS_SHOW = Reads[SessionRef, SessionView](
+SESSIONS_SHOW = Reads[SessionRef, NativeSessionView](
     "sessions.show", "Show one session.", Http("GET", "/v1/sessions/{client}/{session}")
 )
 SESSIONS_STREAM = Streams[SessionsParams, SessionChange](

@@ -41,7 +41,7 @@ from bascule.native.protocol import (
     ReportParams,
     SessionRef,
     SessionsParams,
-    SessionView,
+    NativeSessionView,
 )
 from bascule.native.sessions import OpenCall, Session, Sessions
 from bascule.native.tally import Tally
@@ -286,10 +286,10 @@ class Native:
         tx.details = {"client": session.client, "record": record, **details}
         self._journal.commit(tx, LOCAL, "native.after", record)
 
-    def list_sessions(self, call: Call, params: SessionsParams) -> list[SessionView]:
+    def list_sessions(self, call: Call, params: SessionsParams) -> list[NativeSessionView]:
         return [self.sessions.view(each) for each in self.sessions.all(params.client)]
 
-    def show_session(self, call: Call, params: SessionRef) -> SessionView:
+    def show_session(self, call: Call, params: SessionRef) -> NativeSessionView:
         return self.sessions.view(self.sessions.find(params.client, params.session))
 
     def stream_sessions(self, call: Call, params: SessionsParams) -> Stream:

@@ -9,7 +9,7 @@ from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.stream import Stream
 from bascule.native.hooks import Hook
 from bascule.native.ports import ProcessStart
-from bascule.native.protocol import HookParams, Mode, SessionChange, SessionView
+from bascule.native.protocol import HookParams, Mode, SessionChange, NativeSessionView
 from bascule.native.states import State, following, is_probably_idle
 
 # Sessions that are remembered; those that ended first make room.
@@ -99,7 +99,7 @@ class Sessions:
     def all(self, client: str | None = None) -> list[Session]:
         return [each for each in reversed(self._sessions.values()) if client in (None, each.client)]
 
-    def view(self, session: Session) -> SessionView:
+    def view(self, session: Session) -> NativeSessionView:
         age = timedelta(seconds=self._clock.monotonic() - session.noted_at)
         state = session.state or State.IDLE
         evidence, verified = session.evidence, False
@@ -108,7 +108,7 @@ class Sessions:
             if not verified:
                 state, evidence = State.DEAD, f"process {session.pid} is gone"
         quiet = is_probably_idle(state, age, open_calls=len(session.open))
-        return SessionView(
+        return NativeSessionView(
             client=session.client,
             session=session.name,
             state=State.IDLE if quiet else state,

@@ -66,7 +66,8 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
     by_name = {row.name: row for row in rows}
     served = [by_name[route.method] for route in routes if route.method in by_name]
     with_content = [row for row in served if row.result is not Blob and any(at.status != 204 for at in row.routes)]
-    types = [*(_without_none(row.result) for row in with_content), *(row.params for row in served)]
+    answers = [_without_none(row.result) for row in with_content]
+    types = [*answers, *(row.params for row in served)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_SCHEMA)
     results = {row.name: schema for row, schema in zip(with_content, schemas, strict=False)}
     paths: dict[str, Any] = {}
@@ -83,9 +84,11 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
             operation = _mcp(route) if route.method in _MCP else _page(route)
         # The rest of a path is one parameter to OpenAPI.
         paths.setdefault(route.path.replace("...}", "}"), {})[route.verb.lower()] = operation
-    # Parameters stand in the operations, field by field; nobody refers to their Structs as a whole.
+    # Parameters stand in the operations, field by field; only an answer may refer to their Structs as a whole.
+    _, in_answers = msgspec.json.schema_components(answers, ref_template=_SCHEMA)
     for row in served:
-        components.pop(row.params.__name__, None)
+        if row.params.__name__ not in in_answers:
+            components.pop(row.params.__name__, None)
     for schema in components.values():
         if "description" in schema:
             schema["description"] = _SECTION.sub(r"section \1 of the agent broker spec", schema["description"])
