@@ -66,8 +66,8 @@ class Broadcasts:
 
     def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
         if params.agent_ids is not None:
-            if params.type is not None or params.scope != "local":
-                raise InvalidRequest("give `agentIds`, or `type` and `scope`, not both")
+            if params.type is not None:
+                raise InvalidRequest("give `agentIds` or `type`, not both")
             return list(dict.fromkeys(params.agent_ids))
         own = agent_of(call.principal)
         targets = [

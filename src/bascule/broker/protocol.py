@@ -196,7 +196,7 @@ class BroadcastParams(Params, frozen=True, kw_only=True):
     # Who: these handles, or everyone but the sender that fits `type`.
     agent_ids: Annotated[list[TargetText], Meta(min_length=1, max_length=MAX_BROADCAST)] | None = None
     type: str | None = None
-    # Everyone of this machine, or also of others.
+    # Without `agentIds`: everyone of this machine, or also of others.
     scope: Literal["local", "mesh"] = "local"
     broadcast_id: BroadcastIdText | None = None
     metadata: dict[str, Any] = {}
