@@ -187,7 +187,7 @@ def test_a_card_whose_key_is_none_is_no_node_and_breaks_nobodys_list(three: Mach
     assert len(three["desk"].take("Jerry")) == 1
 
 
-def test_whoever_knocks_with_a_key_that_is_none_is_not_let_in() -> None:
+def test_a_joiner_with_a_key_that_is_none_is_not_let_in() -> None:
     keys, number = Keys.new(), text_of(b"n" * 32)
     sign, box, bus = keys.public
     for shown, good in ((box, True), (_NO_KEY, False)):

@@ -109,17 +109,17 @@ def test_a_server_that_forbids_ever_new_subjects_fills_nothing():
             for number in range(1_000):
                 writer.write(b"-ERR 'Permissions Violation for Publish to \"s.%d\"'\r\n" % number)
             writer.write(b"PONG\r\n")
-            told.set()
+            notices.set()
             await reader.read()
 
-        told = asyncio.Event()
+        notices = asyncio.Event()
         post = NatsPost("laptop", Keys.new(), ())
         async with rogue(serve) as port:
             connection = Connection(
                 lambda text: post._on_forbidden(text, _fault(text)), lambda _why: None, lambda *_: None
             )
             await connection.open("127.0.0.1", port, tls=None, handshake_first=False, login=lambda _: {})
-            await asyncio.wait_for(told.wait(), PATIENCE)
+            await asyncio.wait_for(notices.wait(), PATIENCE)
             assert 0 < len(post._faults) <= MAX_FAULTS
             connection.abort()
 

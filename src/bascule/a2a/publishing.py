@@ -18,7 +18,7 @@ from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound
 from bascule.foundation.ids import is_reserved_handle, new_token
 from bascule.kernel.call import Call, Principal, a2a_principal
-from bascule.kernel.identity.tokens import TokenBook, hash_token
+from bascule.kernel.identity.tokens import MAX_TOKEN_CHARS, TokenBook, hash_token
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.rows import Nothing
@@ -56,7 +56,7 @@ class Publishing:
         self.on_revoked: list[Callable[[Principal], None]] = []
 
     def client_of(self, token: str) -> Principal | None:
-        name = self._tokens.find(token)
+        name = self._tokens.find_hash(hash_token(token)) if 0 < len(token) <= MAX_TOKEN_CHARS else None
         return a2a_principal(name) if name is not None else None
 
     # -- methods --

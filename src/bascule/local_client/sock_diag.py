@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import NamedTuple
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -32,10 +31,15 @@ _ANSWER_BYTES = 4_096
 _SECONDS = 1.0
 
 
-class End(NamedTuple):
-    uid: int
-    # 0 until somebody has accepted the connection.
-    inode: int
+class End:
+    """Whose socket it is."""
+
+    __slots__ = ("inode", "uid")
+
+    def __init__(self, uid: int, inode: int) -> None:
+        self.uid = uid
+        # 0 until somebody has accepted the connection.
+        self.inode = inode
 
 
 def find_end(local: tuple[str, int], remote: tuple[str, int]) -> End | None:

@@ -13,6 +13,7 @@ from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of
 from bascule.kernel.policy.rules import MAX_RULE_NAME_CHARS, Rule
 from bascule.kernel.policy.shell.reading import Command
+from bascule.kernel.policy.shell.traits import NETWORK, SENDS
 from bascule.wire.canonical import NotCanonical, digest
 
 # More programs in one line than a person reads as one thing.
@@ -73,8 +74,12 @@ def _rule(principal: str, method: str, title: str, **conditions: Any) -> Rule:
     )
 
 
+# Traits that a prefix says by itself: `git push` sends.
+_PLAIN = frozenset([NETWORK, SENDS])
+
+
 def _prefixes(facts: Facts) -> tuple[str, ...]:
-    if facts.traits or facts.redirected or not 1 <= len(facts.commands) <= MAX_COMMANDS:
+    if not _PLAIN.issuperset(facts.traits) or facts.redirected or not 1 <= len(facts.commands) <= MAX_COMMANDS:
         return ()
     found = tuple(dict.fromkeys(map(_prefix, facts.commands)))
     return found if all(found) else ()

@@ -102,5 +102,7 @@ def _event(method: str, item: Any) -> bytes:
         case "games.stream":
             # Not named after its channel: that is a mod's word.
             return sse.encode_event(codec.encode(item), event="game", id=str(item.cursor))
+        case "sessions.stream":
+            return sse.encode_event(codec.encode(item), event="session")
         case _:
             return sse.encode_event(codec.encode(item), event="message", id=item.ticket_id)
