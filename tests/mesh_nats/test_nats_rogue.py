@@ -22,10 +22,13 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @contextlib.asynccontextmanager
 async def rogue(serve: Serve) -> AsyncIterator[int]:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            writer.write(INFO)
-            await serve(reader, writer)
-        writer.transport.abort()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                writer.write(INFO)
+                await serve(reader, writer)
+        finally:
+            # Also when the story is over and this is cancelled.
+            writer.transport.abort()
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     async with server:

@@ -20,6 +20,7 @@ from bascule.native.protocol import (
     ModeView,
     NativeFetch,
     NativePaths,
+    NativeSessionView,
     NativeShell,
     QuestionParams,
     Report,
@@ -27,7 +28,6 @@ from bascule.native.protocol import (
     SessionChange,
     SessionRef,
     SessionsParams,
-    NativeSessionView,
 )
 
 # A tool's whole output comes with its end.

@@ -35,13 +35,13 @@ from bascule.native.protocol import (
     ModeView,
     NativeFetch,
     NativePaths,
+    NativeSessionView,
     NativeShell,
     QuestionParams,
     Report,
     ReportParams,
     SessionRef,
     SessionsParams,
-    NativeSessionView,
 )
 from bascule.native.sessions import OpenCall, Session, Sessions
 from bascule.native.tally import Tally

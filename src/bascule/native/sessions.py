@@ -9,7 +9,7 @@ from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.stream import Stream
 from bascule.native.hooks import Hook
 from bascule.native.ports import ProcessStart
-from bascule.native.protocol import HookParams, Mode, SessionChange, NativeSessionView
+from bascule.native.protocol import HookParams, Mode, NativeSessionView, SessionChange
 from bascule.native.states import State, following, is_probably_idle
 
 # Sessions that are remembered; those that ended first make room.
