@@ -33,6 +33,9 @@ class Refused(Exception):
 class LiveNode:
     """One daemon; it may be killed and started again in the same directory."""
 
+    # More lines of the program that starts it.
+    bug = ""
+
     def __init__(self, folder: str, name: str, *, failpoint: str = "", bug: str = "", **constants: Any) -> None:
         self.name = name
         self.bug = bug
