@@ -24,6 +24,7 @@ from bascule.desktop import rows as desktop_rows
 from bascule.game import rows as game_rows
 from bascule.kernel.route import Route
 from bascule.kernel.rows import WhoKind
+from bascule.native import rows as native_rows
 from bascule.workspace import rows as workspace_rows
 from patience import PATIENCE
 
@@ -99,7 +100,7 @@ BODIES: dict[str, dict[str, Any]] = {
 # Of what does not exist here.
 BRIDGE_ROUTES = tuple(
     route
-    for rows in (workspace_rows.METHODS, game_rows.METHODS, desktop_rows.METHODS)
+    for rows in (workspace_rows.METHODS, game_rows.METHODS, desktop_rows.METHODS, native_rows.METHODS)
     for row in rows
     for route in row.routes
 )
