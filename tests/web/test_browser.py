@@ -96,6 +96,9 @@ BODIES: dict[str, dict[str, Any]] = {
             "clientInfo": {"name": "a=page", "version": "1"},
         },
     },
+    "mesh.new": {"mesh": "home"},
+    "mesh.init": {"mesh": "home", "servers": ["nats://127.0.0.1"]},
+    "mesh.accept": {"words": "salad wizard velvet grape pilot"},
 }
 # Of what does not exist here.
 BRIDGE_ROUTES = tuple(
