@@ -96,6 +96,7 @@ BODIES: dict[str, dict[str, Any]] = {
             "clientInfo": {"name": "a=page", "version": "1"},
         },
     },
+    "native.mode": {"client": "claude", "mode": "observe"},
     "mesh.new": {"mesh": "home"},
     "mesh.init": {"mesh": "home", "servers": ["nats://127.0.0.1"]},
     "mesh.accept": {"words": "salad wizard velvet grape pilot"},
