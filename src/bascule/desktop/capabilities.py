@@ -12,7 +12,7 @@ Hold = Literal["held", "none"]
 class Capabilities(Result, frozen=True, kw_only=True, omit_defaults=False):
     """As found by trying."""
 
-    # Whose windows: "X11", "sway", "Wayland" for any other compositor.
+    # Whose windows: "X11", "sway", "KWin", "Wayland" for any other compositor.
     session: str
     # Where windows are, and which lies above which.
     places: bool
