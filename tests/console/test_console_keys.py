@@ -58,7 +58,9 @@ def test_j_and_k_walk_and_a_d_r_u_answer(scene, keyed):
     walked = [scene.asks(path) for path in ("walk-one/a", "walk-two/bb", "other-three")]
     # Whoever came while one looked waits below "2 new"; a page that is opened anew has all in order.
     expect(keyed.page).to_have_title("(3) Approvals · Bascule")
-    press(keyed, "g l g a")
+    press(keyed, "g l")
+    expect(keyed.page.locator("h1")).to_have_text(PAGES["l"])
+    press(keyed, "g a")
     expect(keyed.row("other-three")).to_have_count(1)
     press(keyed, "j")
     keyed.ready()
