@@ -1,11 +1,13 @@
 """KWin's permission: given to our host by its launcher, to nobody else, and not without a person."""
 
 import asyncio
+import contextlib
 import json
 import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from desktop_rig import until
@@ -16,6 +18,7 @@ from kwin_rig import KwinDesktop
 
 from bascule.desktop.kwin import LENDER
 from bascule.desktop.machine import kwin_permission
+from bascule.desktop.machine.client import HostClient
 from bascule.desktop.machine.kwin_launcher import source
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.bus import Bus
@@ -23,9 +26,9 @@ from bascule.programs.desktop_host.linux.wayland import kwin_look
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
 from bascule.programs.desktop_host.linux.wayland.kwin import KwinSession
 from bascule.programs.desktop_host.linux.wayland.kwin_lender import Lender, bus_socket
-from bascule.programs.desktop_host.linux.wayland.kwin_pictures import capture_area
+from bascule.programs.desktop_host.linux.wayland.kwin_pictures import Captured, capture_area
 from bascule.programs.desktop_host.linux.wayland.kwin_stop_keys import code_of
-from bascule.programs.desktop_host.ports import Elsewhere, Halt, NotReachable
+from bascule.programs.desktop_host.ports import Elsewhere, Halt, NoSuchKey, NotReachable
 from patience import PATIENCE
 
 NAME = {"selector": {"titleContains": "Name"}}
@@ -139,29 +142,65 @@ def test_without_the_permission_elements_are_used_and_the_rest_is_said_to_be_mis
         host.close()
 
 
+def test_the_host_that_the_daemon_starts_goes_through_the_launcher(kwin, tmp_path, start):
+    app = start("gtk3")
+
+    async def act():
+        root = str(tmp_path)
+        options = ["--no-stop-keys"]
+        client = await HostClient.spawn(root, root, environment=kwin.environment, options=options)
+        try:
+            while (health := await client.call("desktop.health", client="daemon")).capabilities is None:
+                continue
+            assert (health.capabilities.keys, health.capabilities.pictures) == ("held", "own")
+            keys = {"route": route(app), "keys": ["x"]}
+            await client.confirmed("desktop.hotkey", keys, client="daemon")
+        finally:
+            await client.close()
+
+    asyncio.run(act())
+    app.until(keys=[["x", 0]])
+    # The launcher's other half ends with the host.
+    assert until(lambda: not running(kwin_permission.LAUNCHER, kwin.directory), "the launcher ends")
+
+
+def running(name, beneath):
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/exe"):
+        with contextlib.suppress(OSError):
+            program = os.readlink(entry)
+            if os.path.basename(program) == name and program.startswith(str(beneath)):
+                found.append(entry)
+    return found
+
+
 # -- what has the keyboard --
 
 
-def test_nothing_is_sent_to_a_screen_that_is_locked(kwin, start):
+@pytest.mark.parametrize(
+    ("question", "refused"),
+    [
+        (("org.freedesktop.ScreenSaver", "GetActive", "true"), (Elsewhere, "lock screen")),
+        (("org.kde.keyboard", "getLayout", "1"), (NoSuchKey, "switch it back")),
+    ],
+)
+def test_no_key_is_sent_to_a_locked_screen_or_by_another_layout(kwin, start, question, refused):
     app = start("gtk3")
-    locker = kwin.spawn(
-        *(sys.executable, os.path.join(os.path.dirname(__file__), "locked_screen.py")),
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-        text=True,
-    )
-    assert locker.stdout.readline() == "locked\n"
+    answering = os.path.join(os.path.dirname(__file__), "answering.py")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    other = kwin.spawn(sys.executable, answering, *question, **pipes)
+    assert other.stdout.readline() == "ready\n"
 
     async def keys():
         session = KwinSession(kwin.with_permission(), None)
         await session.open()
         try:
             (window,) = (each for each in await session.windows.windows() if each.pid == app.pid)
-            with pytest.raises(Elsewhere, match="lock screen"):
+            with pytest.raises(refused[0], match=refused[1]):
                 await session.hands.chord(["x"], Halt(), window)
-            # The control: it is not locked any more.
-            locker.stdin.close()
-            locker.wait()
+            # The control: nobody says so any more.
+            other.stdin.close()
+            other.wait()
             await session.hands.chord(["y"], Halt(), window)
         finally:
             await session.close()
@@ -170,8 +209,8 @@ def test_nothing_is_sent_to_a_screen_that_is_locked(kwin, start):
         asyncio.run(keys())
         until(lambda: app.state.get("keys") == [["y", 0]], "the key arrives")
     finally:
-        locker.kill()
-        locker.stdout.close()
+        other.kill()
+        other.stdout.close()
 
 
 # -- how it is given --
@@ -262,6 +301,7 @@ def described(**changed):
         "names": ["org.one", "one", ""],
         "frame": [10, 20, 300, 200],
         "content": [10, 50, 300, 170],
+        "buffer": [0, 10, 320, 220],
         "order": 0,
         "layer": 2,
         "active": True,
@@ -285,6 +325,17 @@ def test_windows_are_in_their_order_with_frame_and_content():
     assert (one.rect, one.outer) == (Rect(10, 50, 300, 170), Rect(10, 20, 300, 200))
     assert (one.bundle_id, one.handle) == ("org.one", 0x264A84189047)
     assert (found.active, found.prompt, found.screen) == (one.handle, False, Rect(0, 0, 1280, 900))
+
+
+def test_a_windows_picture_is_put_where_it_is_by_its_size():
+    frame, content, buffer = Rect(10, 20, 300, 200), Rect(10, 50, 300, 170), Rect(0, 10, 320, 220)
+    window = Captured("{1}", frame, (frame, content, buffer))
+    assert window.part_in(300, 200) == (Rect(0, 0, 300, 200), frame)
+    # KWin's title bar is not in it.
+    assert window.part_in(300, 170) == (Rect(0, 0, 300, 170), content)
+    # A shadow around the frame is left out.
+    assert window.part_in(320, 220) == (Rect(10, 10, 300, 200), frame)
+    assert window.part_in(340, 240) is None
 
 
 @pytest.mark.parametrize(("layer", "raised", "prompt"), [(2, False, False), (10, False, True), (4, True, False)])

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,9 +20,10 @@ from bascule.programs.desktop_host.linux.wayland.hands import Aimed, LiveHands, 
 from bascule.programs.desktop_host.linux.wayland.kwin_input import FakeInput
 from bascule.programs.desktop_host.linux.wayland.kwin_lender import Lender
 from bascule.programs.desktop_host.linux.wayland.kwin_look import Seen
+from bascule.programs.desktop_host.linux.wayland.kwin_pictures import Captured
 from bascule.programs.desktop_host.linux.wayland.kwin_scripting import Scripting
 from bascule.programs.desktop_host.linux.wayland.kwin_stop_keys import KwinStopKeys
-from bascule.programs.desktop_host.ports import Elsewhere, NotReachable, Onto, Shot, Window
+from bascule.programs.desktop_host.ports import Elsewhere, NoSuchKey, NotReachable, Onto, Shot, Window
 
 # A window comes to the front within a few milliseconds; one that other programs fight for may not.
 ACTIVATE_TRIES: Final = 20
@@ -32,11 +33,12 @@ WHY: Final = "KWin gives this host no pictures, keys and clicks"
 # Of org_kde_plasma_window.
 _ACTIVE: Final = 1
 _SCREEN_SAVER: Final = ("org.freedesktop.ScreenSaver", "/ScreenSaver", "org.freedesktop.ScreenSaver")
+_LAYOUTS: Final = ("org.kde.keyboard", "/Layouts", "org.kde.KeyboardLayouts")
 _FAKE_INPUT: Final = "org_kde_kwin_fake_input"
 _WINDOWS: Final = "org_kde_plasma_window_management"
 
 FULL: Final = Capabilities(
-    session="KWin", places=True, pictures="crop", keys="held", clicks="held", elements=True, text="field"
+    session="KWin", places=True, pictures="own", keys="held", clicks="held", elements=True, text="field"
 )
 
 WITHOUT: Final = msgspec.structs.replace(FULL, pictures="none", keys="none", clicks="none")
@@ -119,6 +121,10 @@ class KwinLink:
     async def locked(self) -> bool:
         """Whether the lock screen is up, and so has every key. Where nobody answers, none is."""
         return bool(await (await self.bus()).maybe(*_SCREEN_SAVER, "GetActive"))
+
+    async def other_layout(self) -> bool:
+        """Whether the person has switched to another than the first keyboard layout. With one, nobody answers."""
+        return bool(await (await self.bus()).maybe(*_LAYOUTS, "getLayout"))
 
     # -- what KWin must have been told to give --
 
@@ -212,6 +218,9 @@ class _Front:
         self._link = link
 
     async def for_keys(self, handle: int) -> Aimed:
+        if await self._link.other_layout():
+            # What a key means is known of the first one.
+            raise NoSuchKey("the keyboard has been switched to another than the first layout: switch it back")
         seen = await self._look()
         if handle not in seen.ids:
             raise Elsewhere("the window meant is not shown", "focus")
@@ -227,7 +236,7 @@ class _Front:
             if window.handle in onto.handles or window.pid == onto.pid:
                 if above is not None and above > layer:
                     break
-                return await self._aimed(window.handle, seen)
+                return await self._aimed(_holder(window, seen).handle, seen)
             # Activated, a window comes above all others of its layer, and of none that is higher.
             above = layer if above is None else max(above, layer)
         raise Elsewhere("another window covers the element", "covered")
@@ -246,6 +255,18 @@ class _Front:
         # Whether it is there still, as late as can be asked.
         await now.wayland.roundtrip()
         return _Aimed(now.wayland, window, seen.screen)
+
+
+def _holder(window: Window, seen: Seen) -> Window:
+    """A menu is not activated, but the window that it is of: one that shows a menu is in front of its program's."""
+    if not window.popup:
+        return window
+    own = (each for each in reversed(seen.windows) if each.pid == window.pid and not each.popup)
+    found = next(own, None)
+    if found is None or not found.active:
+        # To activate it would close the menu.
+        raise Elsewhere("the menu's window does not have the focus", "focus")
+    return found
 
 
 class KwinWindows:
@@ -275,8 +296,19 @@ class KwinPictures:
     def __init__(self, link: KwinLink) -> None:
         self._link = link
 
-    async def grab(self, rect: Rect) -> Shot:
-        return await kwin_pictures.capture_area(await self._link.picture_bus(), rect)
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:
+        bus = await self._link.picture_bus()
+        if not of:
+            return await kwin_pictures.capture_area(bus, rect)
+        seen = await self._link.look()
+        # One that has closed meanwhile is not in it.
+        there = [
+            Captured(seen.ids[each.handle], each.outer, (each.outer, each.rect, seen.buffers[each.handle]))
+            for each in of
+            if each.handle in seen.ids
+        ]
+        # Where KWin puts something of its own around a window, a crop of the screen shows it where it is.
+        return await kwin_pictures.capture_windows(bus, rect, there) or await kwin_pictures.capture_area(bus, rect)
 
     async def probe(self) -> None:
         screen = (await self._link.look()).screen

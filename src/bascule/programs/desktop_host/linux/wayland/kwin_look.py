@@ -45,7 +45,7 @@ function look(turn) {
         list.push({
             id: String(w.internalId), pid: w.pid, title: String(w.caption),
             names: [String(w.desktopFileName || ""), String(w.resourceClass || ""), String(w.resourceName || "")],
-            frame: place(f),
+            frame: place(f), buffer: place(w.bufferGeometry || f),
             content: inner ? place(inner)
                 : at && size ? [f.x + at.x, f.y + at.y, size.width, size.height] : place(f),
             order: w.stackingOrder, layer: w.layer === undefined ? 2 : w.layer, active: Boolean(w.active),
@@ -88,6 +88,8 @@ class _Window(msgspec.Struct):
     names: list[str]
     frame: _Place
     content: _Place
+    # What its program draws in, a shadow among it.
+    buffer: _Place
     order: float
     layer: int
     active: bool
@@ -114,6 +116,8 @@ class Seen(msgspec.Struct, frozen=True):
     windows: list[Window]
     # KWin's own numbers, by the window's handle.
     ids: dict[int, str]
+    # What its program draws in, a shadow around the frame among it.
+    buffers: dict[int, Rect]
     # Windows of a higher layer stay above, whichever is activated.
     layers: dict[int, int]
     # What has the keyboard; None: no ordinary window.
@@ -167,6 +171,7 @@ def seen_in(answer: str, program_of: Callable[[int], str | None]) -> Seen:
     parsed.windows.sort(key=lambda each: (each.layer, each.order))
     windows: list[Window] = []
     ids: dict[int, str] = {}
+    buffers: dict[int, Rect] = {}
     layers: dict[int, int] = {}
     active = None
     for each in parsed.windows:
@@ -174,11 +179,11 @@ def seen_in(answer: str, program_of: Callable[[int], str | None]) -> Seen:
         if handle is None or each.pid <= 0:
             continue
         windows.append(_window(each, handle, program_of(each.pid)))
-        ids[handle], layers[handle] = each.id, each.layer
+        ids[handle], layers[handle], buffers[handle] = each.id, each.layer, _rect(each.buffer)
         if each.id == parsed.active and (each.raised or each.layer <= _NORMAL_LAYER):
             active = handle
     prompt = parsed.active is not None and active is None
-    return Seen(windows, ids, layers, active, prompt, _rect(parsed.screen))
+    return Seen(windows, ids, buffers, layers, active, prompt, _rect(parsed.screen))
 
 
 def handle_of(window_id: str) -> int | None:

@@ -3,12 +3,13 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from PIL import Image
 
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.bus import Bus, BusError
+from bascule.programs.desktop_host.pictures import NOT_SHOWN
 from bascule.programs.desktop_host.ports import NotReachable, Shot
 
 _NAME: Final = "org.kde.KWin.ScreenShot2"
@@ -28,6 +29,37 @@ async def capture_area(bus: Bus, rect: Rect) -> Shot:
         # A screen with a scale has more pixels than the numbers of its windows say.
         image = image.resize((rect.width, rect.height), Image.Resampling.BILINEAR)
     return Shot(rect=rect, pixels=image.tobytes("raw", "BGRX"))
+
+
+class Captured(NamedTuple):
+    """A window by KWin's number."""
+
+    id: str
+    frame: Rect
+    # KWin does not say what of a window is in its picture: one of these, by its size.
+    places: tuple[Rect, ...]
+
+    def part_in(self, width: int, height: int) -> tuple[Rect, Rect] | None:
+        """What of a picture of this size is shown, without the shadow: where in it, and where on the screen."""
+        place = next((each for each in self.places if (each.width, each.height) == (width, height)), None)
+        if place is None:
+            return None
+        shown = place.within(self.frame)
+        return shown.moved(-place.x, -place.y), shown
+
+
+async def capture_windows(bus: Bus, rect: Rect, windows: Sequence[Captured]) -> Shot | None:
+    """These alone, from the lowest to the topmost, without title bars of KWin's. None: where one is cannot be told."""
+    canvas = Image.new("RGB", (rect.width, rect.height), NOT_SHOWN)
+    for window in windows:
+        image = await _capture(bus, "CaptureWindow", "s", (window.id,))
+        found = window.part_in(*image.size)
+        if found is None:
+            return None
+        inside, shown = found
+        image = image.crop((inside.x, inside.y, inside.right, inside.bottom))
+        canvas.paste(image, (shown.x - rect.x, shown.y - rect.y))
+    return Shot(rect=rect, pixels=canvas.tobytes("raw", "BGRX"), alone=True)
 
 
 async def _capture(bus: Bus, member: str, signature: str, what: Sequence[Any]) -> Image.Image:

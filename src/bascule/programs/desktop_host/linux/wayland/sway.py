@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -226,7 +226,7 @@ class SwayPictures:
     def __init__(self, link: SwayLink) -> None:
         self._link = link
 
-    async def grab(self, rect: Rect) -> Shot:
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:  # noqa: ARG002 - a crop of the screen
         now = await self._link.open()
         return await now.pictures.grab(rect, await self._link.outputs())
 
