@@ -26,7 +26,7 @@ from bascule.programs.desktop_host.linux.wayland import kwin_look
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
 from bascule.programs.desktop_host.linux.wayland.kwin import KwinSession
 from bascule.programs.desktop_host.linux.wayland.kwin_lender import Lender, bus_socket
-from bascule.programs.desktop_host.linux.wayland.kwin_pictures import Captured, capture_area
+from bascule.programs.desktop_host.linux.wayland.kwin_pictures import Captured, capture_area, capture_windows
 from bascule.programs.desktop_host.linux.wayland.kwin_stop_keys import code_of
 from bascule.programs.desktop_host.ports import Elsewhere, Halt, NoSuchKey, NotReachable
 from patience import PATIENCE
@@ -75,6 +75,10 @@ def test_another_python_program_gets_neither_keys_nor_pictures(kwin):
         await session.open()
         try:
             assert len((await session.pictures.grab(Rect(0, 0, 10, 10))).pixels) == 400
+            # A window that has closed meanwhile is not in a picture, and the others are.
+            closed = Captured("{f80eb0bf-d143-4cde-91ae-264a84189047}", Rect(0, 0, 9, 9), ())
+            bus = await session._link.picture_bus()
+            assert (await capture_windows(bus, Rect(0, 0, 10, 10), [closed])).alone
             return set((await session._link.permitted()).wayland.globals)
         finally:
             await session.close()
@@ -336,6 +340,15 @@ def test_a_windows_picture_is_put_where_it_is_by_its_size():
     # A shadow around the frame is left out.
     assert window.part_in(320, 220) == (Rect(10, 10, 300, 200), frame)
     assert window.part_in(340, 240) is None
+
+
+@pytest.mark.parametrize(
+    ("buffer", "content"),
+    [([10, 57, 300, 163], Rect(10, 57, 300, 163)), ([0, 10, 320, 220], Rect(10, 20, 300, 200))],
+)
+def test_the_content_is_where_the_buffer_is_unless_a_shadow_is_in_it(buffer, content):
+    (window,) = seen(described(content=None, buffer=buffer)).windows
+    assert (window.rect, window.outer) == (content, Rect(10, 20, 300, 200))
 
 
 @pytest.mark.parametrize(("layer", "raised", "prompt"), [(2, False, False), (10, False, True), (4, True, False)])

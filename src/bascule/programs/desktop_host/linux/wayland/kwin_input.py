@@ -43,13 +43,20 @@ class FakeInput:
         seat.handlers["capabilities"] = on_capabilities
         connection.request(device, "authenticate", "Bascule", "agents use this desktop, as far as you let them")
         await connection.roundtrip()
-        if capabilities & _KEYBOARD_CAPABILITY:
-            keyboard = connection.create(seat, "get_keyboard", "wl_keyboard")
-            keyboard.handlers["keymap"] = on_keymap
-            await connection.roundtrip()
+        if not capabilities & _KEYBOARD_CAPABILITY:
+            raise NotReachable("KWin's seat has no keyboard")
+        keyboard = connection.create(seat, "get_keyboard", "wl_keyboard")
+        keyboard.handlers["keymap"] = on_keymap
+        await connection.roundtrip()
         if not keymap:
             raise NotReachable("KWin does not say which keyboard layout there is")
-        return cls(connection, device, layout_of(keymap))
+        made = cls(connection, device, layout_of(keymap))
+        keyboard.handlers["keymap"] = made._on_keymap
+        return made
+
+    def _on_keymap(self, _format: int, descriptor: int, size: int) -> None:
+        """The person has chosen other layouts."""
+        self._layout = layout_of(_read(descriptor, size))
 
     def strokes(self, keys: Sequence[str]) -> list[Stroke]:
         found = strokes(keys, {**_named(OWN_LAYOUT), **self._layout})

@@ -41,13 +41,11 @@ function look(turn) {
         if (!here && w.desktops && w.desktops.length) here = w.desktops.indexOf(workspace.currentDesktop) >= 0;
         else if (!here) here = w.desktop === undefined || w.desktop === workspace.currentDesktop;
         if (!here) continue;
-        var f = w.frameGeometry, at = w.clientPos, size = w.clientSize, inner = w.clientGeometry;
+        var f = w.frameGeometry;
         list.push({
             id: String(w.internalId), pid: w.pid, title: String(w.caption),
             names: [String(w.desktopFileName || ""), String(w.resourceClass || ""), String(w.resourceName || "")],
-            frame: place(f), buffer: place(w.bufferGeometry || f),
-            content: inner ? place(inner)
-                : at && size ? [f.x + at.x, f.y + at.y, size.width, size.height] : place(f),
+            frame: place(f), content: place(w.clientGeometry), buffer: place(w.bufferGeometry || f),
             order: w.stackingOrder, layer: w.layer === undefined ? 2 : w.layer, active: Boolean(w.active),
             popup: Boolean(w.popupWindow), raised: Boolean(w.keepAbove || w.fullScreen), x11: w.windowId !== undefined
         });
@@ -87,7 +85,8 @@ class _Window(msgspec.Struct):
     title: str
     names: list[str]
     frame: _Place
-    content: _Place
+    # Without the title bar of KWin's. Plasma 5 does not say.
+    content: _Place | None
     # What its program draws in, a shadow among it.
     buffer: _Place
     order: float
@@ -196,7 +195,12 @@ def handle_of(window_id: str) -> int | None:
 def _window(parsed: _Window, handle: int, program: str | None) -> Window:
     names = [*parsed.names, os.path.basename(program or "")]
     known = list(dict.fromkeys(each for each in names if each))
-    content, frame = _rect(parsed.content), _rect(parsed.frame)
+    frame, buffer = _rect(parsed.frame), _rect(parsed.buffer)
+    if parsed.content is not None:
+        content = _rect(parsed.content)
+    else:
+        # A title bar of KWin's lies beside the buffer; a shadow of the program's own is in it.
+        content = buffer if buffer.within(frame) == buffer else frame
     return Window(
         handle=handle,
         pid=parsed.pid,

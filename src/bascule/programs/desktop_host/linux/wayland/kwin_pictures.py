@@ -14,6 +14,7 @@ from bascule.programs.desktop_host.ports import NotReachable, Shot
 
 _NAME: Final = "org.kde.KWin.ScreenShot2"
 _PATH: Final = "/org/kde/KWin/ScreenShot2"
+_CLOSED: Final = f"{_NAME}.Error.InvalidWindow"
 # Of QImage::Format, by how Pillow names the order of their bytes.
 _RAW: Final = {4: "BGRX", 5: "BGRX", 6: "BGRX", 16: "RGBX", 17: "RGBX", 18: "RGBX"}
 # 30 to 70 ms on a processor alone.
@@ -29,6 +30,10 @@ async def capture_area(bus: Bus, rect: Rect) -> Shot:
         # A screen with a scale has more pixels than the numbers of its windows say.
         image = image.resize((rect.width, rect.height), Image.Resampling.BILINEAR)
     return Shot(rect=rect, pixels=image.tobytes("raw", "BGRX"))
+
+
+class _NoSuchWindow(NotReachable):
+    """KWin knows no window of that number."""
 
 
 class Captured(NamedTuple):
@@ -52,7 +57,11 @@ async def capture_windows(bus: Bus, rect: Rect, windows: Sequence[Captured]) -> 
     """These alone, from the lowest to the topmost, without title bars of KWin's. None: where one is cannot be told."""
     canvas = Image.new("RGB", (rect.width, rect.height), NOT_SHOWN)
     for window in windows:
-        image = await _capture(bus, "CaptureWindow", "s", (window.id,))
+        try:
+            image = await _capture(bus, "CaptureWindow", "s", (window.id,))
+        except _NoSuchWindow:
+            # It has closed meanwhile, and is not in it.
+            continue
         found = window.part_in(*image.size)
         if found is None:
             return None
@@ -84,6 +93,8 @@ async def _capture(bus: Bus, member: str, signature: str, what: Sequence[Any]) -
                 raise NotReachable(f"the screen cannot be captured: KWin gives a picture of another kind ({kind})")
             data = await reader.readexactly(size)
     except BusError as error:
+        if str(error).endswith(_CLOSED):
+            raise _NoSuchWindow(str(error)) from error
         raise NotReachable(f"the screen cannot be captured: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, EOFError) as error:
         raise NotReachable("the screen cannot be captured: KWin answers in a way that is not known") from error
