@@ -74,14 +74,22 @@ class KwinDesktop(Desktop):
         reporter.chmod(0o700)
         width, height = screen.split("x")[:2]
         command = [kwin, "--virtual", "--width", width, "--height", height, "--socket", "wayland-k", "--no-lockscreen"]
-        # Pictures need OpenGL, which a processor does as well.
-        process = self.spawn(*command, "--xwayland", str(reporter), env={"KWIN_COMPOSE": "O2", "QT_QPA_PLATFORM": ""})
-        until(lambda: names.exists() or process.poll() is not None, "KWin has started")
-        assert process.poll() is None, f"KWin ended with {process.returncode}"
-        display, self.environment["WAYLAND_DISPLAY"] = names.read_text().split()
+        self._command = (*command, "--xwayland", str(reporter))
+        self._names = names
+        display = self.start_kwin()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.keyboard = self.spawn(keyboard, env={"PYTHONPATH": str(SOURCE)}, **pipes)
         assert self.keyboard.stdout.readline() == "ready\n", "the person has no keyboard"
+        return display
+
+    def start_kwin(self):
+        names = self._names
+        names.unlink(missing_ok=True)
+        # Pictures need OpenGL, which a processor does as well.
+        process = self.kwin = self.spawn(*self._command, env={"KWIN_COMPOSE": "O2", "QT_QPA_PLATFORM": ""})
+        until(lambda: names.exists() or process.poll() is not None, "KWin has started")
+        assert process.poll() is None, f"KWin ended with {process.returncode}"
+        display, self.environment["WAYLAND_DISPLAY"] = names.read_text().split()
         return display
 
     def install(self):

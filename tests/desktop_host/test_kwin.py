@@ -217,6 +217,26 @@ def test_no_key_is_sent_to_a_locked_screen_or_by_another_layout(kwin, start, que
         other.stdout.close()
 
 
+@pytest.mark.long
+def test_a_kwin_that_was_started_again_is_used_again_and_has_the_stop_keys_again(tmp_path):
+    desktop = KwinDesktop()
+    host = HostProcess(desktop, tmp_path, stop_keys=True)
+    try:
+        assert until(lambda: host.call("desktop.health")["stopKeys"], "the stop keys are bound")
+        desktop.kwin.kill()
+        desktop.kwin.wait()
+        # Nobody is told of keys that nothing hears.
+        until(lambda: host.call("desktop.health")["stopKeys"] is None, "they are gone")
+        desktop.start_kwin()
+        until(lambda: host.call("desktop.health")["stopKeys"], "they are bound again")
+        app = desktop.start("gtk3")
+        host.act("desktop.hotkey", route=route(app), keys=["x"])
+        app.until(keys=[["x", 0]])
+    finally:
+        host.close()
+        desktop.close()
+
+
 # -- how it is given --
 
 

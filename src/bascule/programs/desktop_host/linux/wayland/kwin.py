@@ -342,6 +342,7 @@ class KwinSession:
             self.capabilities = FULL
 
     async def close(self) -> None:
+        await self._stop_keys.close()
         await self._link.close()
 
     async def accessibility_hint(self) -> str | None:

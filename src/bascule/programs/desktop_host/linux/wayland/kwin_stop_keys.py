@@ -7,7 +7,8 @@ from typing import Final
 from dbus_fast import Message, MessageType
 
 from bascule.desktop.protocol import STOP_CHORDS
-from bascule.programs.desktop_host.linux.bus import Bus, BusError
+from bascule.foundation.tasks import Tasks
+from bascule.programs.desktop_host.linux.bus import DBUS, Bus, BusError
 from bascule.programs.desktop_host.linux.parts import Finding
 
 _NAME: Final = "org.kde.kglobalaccel"
@@ -38,16 +39,23 @@ class KwinStopKeys:
         self._pressed = pressed
         self._bus: Bus | None = None
         self._chord: str | None = None
+        # That it failed is seen in `finding`, whatever failed.
+        self._tasks = Tasks(lambda _name, _error: None)
+
+    async def close(self) -> None:
+        await self._tasks.close()
 
     async def bind(self, bus: Bus) -> None:
         """Not let go at the end: another host of ours may have bound the same, and it does nothing by itself."""
         if self._pressed is None or (self._bus is bus and self._chord is not None):
             return
-        self._chord, self._bus = None, bus
-        bus.listen(self._on_message)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await bus.match(f"type='signal',sender='{_NAME}',interface='{_COMPONENT}'", on=True)
+                if self._bus is not bus:
+                    self._chord, self._bus = None, bus
+                    bus.listen(self._on_message)
+                    await bus.match(f"type='signal',sender='{_NAME}',interface='{_COMPONENT}'", on=True)
+                    await bus.match(f"type='signal',sender='{DBUS}',member='NameOwnerChanged',arg0='{_NAME}'", on=True)
                 await bus.call(_NAME, _PATH, _INTERFACE, "doRegister", "as", (list(_ACTION),))
                 for chord in STOP_CHORDS:
                     wanted = code_of(chord)
@@ -69,6 +77,11 @@ class KwinStopKeys:
             and self._pressed is not None
         ):
             self._pressed()
+        elif message.sender == DBUS and message.member == "NameOwnerChanged" and message.body[0] == _NAME:
+            # KWin was started again, and has forgotten them.
+            self._chord = None
+            if message.body[2] and self._bus is not None:
+                self._tasks.start(self.bind(self._bus), "stop keys")
 
     def chord(self) -> str | None:
         return self._chord if self._bus is not None and self._bus.connected else None
