@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -409,8 +410,10 @@ def test_a_launcher_that_is_gone_is_said_to_be(tmp_path):
     read, write = os.pipe()
     os.close(write)
 
+    ours, theirs = socket.socketpair()
+
     async def ask():
-        for number in ("", "x", str(read)):
+        for number in ("", "x", str(read), str(ours.fileno())):
             lender = Lender({LENDER: number})
             try:
                 with pytest.raises(NotReachable):
@@ -418,7 +421,13 @@ def test_a_launcher_that_is_gone_is_said_to_be(tmp_path):
             finally:
                 lender.close()
 
-    asyncio.run(ask())
+    with ours, theirs:
+        asyncio.run(ask())
+        # Not a word to a socket that is another's.
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+    os.close(read)
 
 
 def test_the_launchers_command_is_words_of_c():

@@ -27,9 +27,14 @@ class Lender:
         self._turn = asyncio.Lock()
         number = environment.get(LENDER, "")
         with contextlib.suppress(OSError, ValueError):
-            self._asked = socket.socket(fileno=int(number))
-            os.set_inheritable(self._asked.fileno(), False)
-            self._asked.setblocking(False)
+            found = socket.socket(fileno=int(number))
+            if found.type != socket.SOCK_SEQPACKET:
+                # Somebody else's number: nothing is said there.
+                found.detach()
+                return
+            os.set_inheritable(found.fileno(), False)
+            found.setblocking(False)
+            self._asked = found
 
     @property
     def there(self) -> bool:
