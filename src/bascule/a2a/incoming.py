@@ -5,10 +5,18 @@ import importlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.publishing import Door, Publishing
 from bascule.a2a.tasks import Tasks
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import MethodNotAllowed, NotFound, Overloaded, Unauthenticated, Unavailable
+from bascule.foundation.errors import (
+    MethodNotAllowed,
+    NotFound,
+    Overloaded,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
 from bascule.foundation.tasks import Tasks as OwnedTasks
 from bascule.kernel.call import Principal
 from bascule.kernel.faults import EventLog, log_fault
@@ -43,6 +51,7 @@ class Incoming:
         log: EventLog,
         *,
         max_open: int = MAX_OPEN_PER_CLIENT,
+        max_values: int = MAX_VALUES,
     ) -> None:
         self._publishing = publishing
         self._tasks = tasks
@@ -50,6 +59,7 @@ class Incoming:
         self._clock = clock
         self._log = log
         self._max_open = max_open
+        self._max_values = max_values
         # The modules that know the SDK: there once the door is open.
         self._serve: Callable[..., Awaitable[None]] | None = None
         self._sdk: Any = None
@@ -76,6 +86,11 @@ class Incoming:
             return
         if not client.partition(":")[2]:
             raise Unauthenticated("a token is needed", hint="send `Authorization: Bearer <token>`")
+        if has_too_many_values(body, self._max_values):
+            raise TooLarge(
+                f"the request has more than {self._max_values} values, or is not in UTF-8",
+                hint="send fewer, or all of it as one text",
+            )
         caller = self._sdk.handler.Caller(client, handle)
         scope["path"], scope["raw_path"] = f"/{rest}", f"/{rest}".encode()
         await self._exchange(caller, scope, body, receive, send)
