@@ -205,6 +205,41 @@ def test_an_expelled_node_is_cut_off_at_once_and_stays_out_after_a_restart(tmp_p
     run(story)
 
 
+def test_two_nodes_with_one_login_do_not_end_the_server(tmp_path):
+    """Whoever could be admitted with the key of another one would end it for good."""
+    key, other = Keys.new().public[2], Keys.new().public[2]
+
+    def is_taken(users) -> bool:
+        files = hub_config.HubFiles(*(str(tmp_path / name) for name in ("cert", "key", "store", "log", "pid")))
+        config = hub_config.config("127.0.0.1", 4222, files, 2**20, users)
+        # Files that are not there yet are none of its business here.
+        del config["tls"]
+        path = tmp_path / "server.conf"
+        path.write_text(json.dumps(config))
+        done = subprocess.run([find_program(), "-t", "-c", path], capture_output=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0 or b"Duplicate nkey" in done.stderr, done.stderr
+        return done.returncode == 0
+
+    users = hub_config.users("home", {"evil": key, "home": key, "vm": other}, [other])
+    assert [each["nkey"] for each in users] == [hub_config.user(key), hub_config.user(other)]
+    assert "bsc.j.*" in users[0]["permissions"]["subscribe"]["allow"]
+    assert is_taken(users)
+    # The control.
+    assert not is_taken([*users, users[0]])
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 99_999), ("a..b", 4222), ("x" * 64, 4222)])
+def test_an_address_that_is_none_is_not_reached(host, port):
+    """A join code may say anything."""
+
+    async def story():
+        with pytest.raises(BusFault) as failed:
+            await fetch_certificate(host, port)
+        assert failed.value.fault is Fault.UNREACHABLE
+
+    run(story)
+
+
 def test_an_admitted_node_may_log_in_after_a_restart(tmp_path):
     async def story():
         async with started(tmp_path) as home:

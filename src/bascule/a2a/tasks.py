@@ -152,11 +152,11 @@ class Tasks:
             task = Task(task_id, context_id, asked.message_id, state, now, asked.payload, reason=error.message)
             self._remember(client, handle, task)
             return task
-        self._refused.get(client, {}).pop((handle, task_id), None)
+        self._refused_of(client).pop((handle, task_id), None)
         return await self.show(client, handle, task_id)
 
     async def show(self, client: Principal, handle: str, task_id: str) -> Task:
-        if (refused := self._refused.get(client, {}).get((handle, task_id))) is not None:
+        if (refused := self._refused_of(client).get((handle, task_id))) is not None:
             return refused
         ticket = _TICKET.decode(await self._encoded(client, "tickets.show", task_id))
         if handle not in (ticket.target_agent, ticket.group):
@@ -181,7 +181,7 @@ class Tasks:
         task = await self.show(client, handle, task_id)
         if task.state in TERMINAL and task.state is not State.CANCELED:
             raise NotCancelable(f"the task is {task.state.value}")
-        if self._refused.get(client, {}).pop((handle, task_id), None) is not None:
+        if self._refused_of(client).pop((handle, task_id), None) is not None:
             # Nobody has it: there is nothing to withdraw.
             return task._replace(state=State.CANCELED)
         try:
@@ -217,6 +217,9 @@ class Tasks:
     def _refusal(self, client: Principal, params: dict[str, Any]) -> State:
         verdict = self._gate.verdict(client, "messages.send", params)
         return State.AUTH_REQUIRED if verdict.decision is Decision.ASK else State.REJECTED
+
+    def _refused_of(self, client: Principal) -> dict[tuple[str, str], Task]:
+        return self._refused.get(client) or OrderedDict()
 
     def _remember(self, client: Principal, handle: str, task: Task) -> None:
         size = len(codec.encode(task.payload))

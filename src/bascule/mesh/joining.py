@@ -29,7 +29,7 @@ from bascule.mesh.knock import (
     words_between,
     write_knock,
 )
-from bascule.mesh.machine_ports import Login, Machine, NotReached
+from bascule.mesh.machine_ports import JoinLogin, Machine, NotReached
 from bascule.mesh.membership import Event, OwnPlace, keys_of, seeds_of
 from bascule.mesh.membership_records import Asking
 from bascule.mesh.ports import Fault
@@ -262,7 +262,7 @@ class Joining:
             invitation=None if secret is None else public_text(bus_key(secret)),
             version=__version__,
         )
-        login = Login(
+        login = JoinLogin(
             servers=row.servers,
             bus=keys.bus if secret is None else bus_key(secret),
             certificate=row.certificate,

@@ -44,11 +44,14 @@ def entry(bus_key: str, permissions: Permissions) -> dict[str, Any]:
 def users(authority: str, admitted: dict[str, str], invited: list[str]) -> list[dict[str, Any]]:
     """`admitted`: bus keys by node."""
     out = []
-    for node, bus_key in sorted(admitted.items()):
+    # The server does not start with a user that is listed twice. Whose key it is has it: ours is the first.
+    known: set[str] = set()
+    for node, bus_key in sorted(admitted.items(), key=lambda each: (each[0] != authority, each)):
         allow = layout.authority_permissions if node == authority else layout.node_permissions
-        out.append(entry(bus_key, allow(node)))
-    # A key that was admitted is no longer only invited; the server refuses a user that is listed twice.
-    known = set(admitted.values())
+        if bus_key not in known:
+            out.append(entry(bus_key, allow(node)))
+            known.add(bus_key)
+    # A key that was admitted is no longer only invited.
     out += [entry(key, layout.invited_permissions(user(key))) for key in sorted(set(invited) - known)]
     return out
 
