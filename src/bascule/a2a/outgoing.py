@@ -178,10 +178,10 @@ class Outgoing:
             for ticket_id in sorted(tickets):
                 self._start_delivery(ticket_id)
 
-    def resume(self, _tx: Transaction) -> None:
-        """A person lets things begin again."""
-        for name in list(self._open):
-            self._wake_all(name)
+    def resume(self, tx: Transaction) -> None:
+        """A person lets things begin again: what waits is woken in the turn in which that counts, and looks in the
+        next one."""
+        tx.after += [partial(self._wake_all, name) for name in self._open]
 
     async def close(self) -> None:
         await self._tasks.close()
