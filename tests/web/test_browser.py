@@ -277,7 +277,9 @@ class Attack:
 def chromium() -> Iterator[Chromium]:
     # The daemon listens on 127.0.0.1 alone: mapped, what is sent to [::1] reaches it as if it listened there too.
     # A process for each origin in a frame is slow, and a help to us that is not under test.
-    with Chromium(f"--host-resolver-rules=MAP {EVIL} 127.0.0.1, MAP ::1 127.0.0.1", "--disable-site-isolation-trials") as browser:
+    with Chromium(
+        f"--host-resolver-rules=MAP {EVIL} 127.0.0.1, MAP ::1 127.0.0.1", "--disable-site-isolation-trials"
+    ) as browser:
         yield browser
 
 
