@@ -8,13 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from bascule.mesh.cards import Keys
-from bascule.mesh.machine import hub_config
+from bascule.mesh.machine import hub_config, nats_post
+from bascule.mesh.machine.bus import Bus
 from bascule.mesh.machine.hub import NatsHub, reachable_at
 from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
@@ -290,6 +292,41 @@ def test_an_invited_key_may_ask_to_join_and_nothing_else(tmp_path):
                 async with opened(laptop):
                     assert laptop.send("home", b"hello")
                     await reader.until(lambda: reader.live_letters)
+
+    run(story)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_who_knocks_without_end_is_heard_some_times_in_a_second(tmp_path, monkeypatch, guarded):
+    if not guarded:
+        monkeypatch.setattr(nats_post, "MAX_KNOCKS_PER_SECOND", 10**9)
+
+    async def story():
+        async with started(tmp_path) as home:
+            joiner = Keys.new()
+            await home.hub.invite(joiner.public[2], 600)
+            post = home.post("home", home.keys)
+            heard: Counter[int] = Counter()
+
+            async def answer(_node: str, _data: bytes) -> bytes:
+                heard[int(asyncio.get_running_loop().time())] += 1
+                return b"waiting"
+
+            post.on_join(answer)
+            async with opened(post):
+                login = home.login(hub_config.user(joiner.public[2]), joiner)
+                flood = await Bus.connect(login, home.servers[0], lambda what, error: None)
+                # So that they come in many pieces, of which each is looked at by itself.
+                for _ in range(150):
+                    for _ in range(10):
+                        flood.publish("bsc.j.laptop", b"x", f"{flood.inbox}.knock")
+                    await flood.answers()
+                assert (max(heard.values()) <= 50) is guarded, heard
+                # In the next second it is heard again, as is everybody.
+                second = int(asyncio.get_running_loop().time())
+                await until(lambda: int(asyncio.get_running_loop().time()) > second)
+                assert await flood.request("bsc.j.laptop", b"me", PATIENCE) == b"waiting"
+                flood.close()
 
     run(story)
 

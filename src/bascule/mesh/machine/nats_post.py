@@ -33,6 +33,9 @@ LONGEST_RETRY_SECONDS = 5.0
 PUT_AGAIN_SECONDS = 5.0
 # Requests to join that are answered at once; each costs a signature, and anybody with a code may send them.
 MAX_JOINING = 16
+# In a second: a joiner knocks three times in its first one, and somebody with a code could knock without end. Each
+# costs about a millisecond.
+MAX_KNOCKS_PER_SECOND = 50
 # After letters were not stored: how soon one to ourselves is tried.
 MAIL_AGAIN_SECONDS = 5.0
 # What is wrong at once: a person reads the first. A server can name any number of subjects.
@@ -77,6 +80,8 @@ class NatsPost:
         # A stream is gone although another one is there.
         self._wiped = False
         self._joining = 0
+        # The second, and how many knocks there were in it.
+        self._knocks = (0, 0)
         self._probing = False
         # A letter to ourselves is due, as large as the last one that was not stored.
         self._mails_again = False
@@ -277,6 +282,11 @@ class NatsPost:
         # To the inbox of an invited key only: the server lets us answer anywhere, and whoever asks names the place. It
         # could be a command to the server, such as to delete the stream.
         if not message.reply.startswith(layout.inbox("U")) or self._joining >= MAX_JOINING:
+            return
+        second = int(asyncio.get_running_loop().time())
+        count = self._knocks[1] + 1 if self._knocks[0] == second else 1
+        self._knocks = (second, count)
+        if count > MAX_KNOCKS_PER_SECOND:
             return
         self._joining += 1
         self._tasks.start(self._answer_join(message), "a request to join")
