@@ -116,6 +116,28 @@ def test_a_revoked_token_ends_what_its_client_has_open(edge, agent):
     )
 
 
+def test_who_is_published_no_more_answers_nobody_who_waits(edge, token):
+    agents = edge.agent(), edge.agent()
+
+    async def ask():
+        headers = {"authorization": f"Bearer {token}", "a2a-version": "1.0"}
+        async with httpx.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+            waiting = [
+                asyncio.ensure_future(http.post(f"{edge.base}/{each.handle}/message:send", json=plain("x")))
+                for each in agents
+            ]
+            await asyncio.to_thread(eventually, lambda: all(each.inbox() == 1 for each in agents), "both wait")
+            await asyncio.to_thread(edge.user.call, "a2a.unpublish", {"agentId": agents[0].handle})
+            for each in agents:
+                await asyncio.to_thread(each.answer, "secret")
+            first, second = await asyncio.gather(*waiting, return_exceptions=True)
+            assert isinstance(first, httpx.HTTPError) or "secret" not in first.text
+            # The control: the other one is still published.
+            assert "secret" in second.text
+
+    run(ask())
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
