@@ -331,6 +331,23 @@ def test_who_knocks_without_end_is_heard_some_times_in_a_second(tmp_path, monkey
     run(story)
 
 
+@pytest.mark.parametrize(("count", "is_lost"), [(100, True), (50, False)], ids=["too many", "control"])
+def test_a_node_has_as_many_subscriptions_as_it_can_use_and_no_more(tmp_path, count, is_lost):
+    async def story():
+        async with started(tmp_path) as home:
+            keys = Keys.new()
+            await home.hub.admit("evil", keys.public[2])
+            bus = await Bus.connect(home.login("evil", keys), home.servers[0], lambda what, error: None)
+            for number in range(count):
+                bus.subscribe(f"{bus.inbox}.{number}", lambda _message: None)
+            await bus.answers()
+            assert bus.lost.done() is is_lost
+            assert not is_lost or "subscriptions" in bus.lost.result()
+            bus.close()
+
+    run(story)
+
+
 def test_an_invitation_ends_by_itself_and_when_it_is_withdrawn(tmp_path):
     async def story():
         async with started(tmp_path) as home:

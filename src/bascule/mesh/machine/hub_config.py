@@ -13,6 +13,10 @@ from bascule.mesh.machine.layout import Permissions
 MAX_PAYLOAD = 2 * 1024 * 1024
 # How long the node that holds the mesh key may take to answer who wants to join.
 ANSWER_SECONDS = 60
+# Every node of the largest mesh, and as many again that are just connecting. Each costs the server some tens of KB.
+MAX_CONNECTIONS = 10_000
+# Of one connection: a daemon has seven. The server keeps each in memory, whoever asks for it.
+MAX_SUBSCRIPTIONS = 64
 # Enough to see what went wrong last week; so many files of so many bytes.
 LOG_BYTES = 1024 * 1024
 LOG_FILES = 3
@@ -66,6 +70,8 @@ def config(host: str, port: int, files: HubFiles, max_store: int, logins: list[d
         "logfile_size_limit": LOG_BYTES,
         "logfile_max_num": LOG_FILES,
         "max_payload": MAX_PAYLOAD,
+        "max_connections": MAX_CONNECTIONS,
+        "max_subscriptions": MAX_SUBSCRIPTIONS,
         "tls": {
             "cert_file": files.certificate,
             "key_file": files.key,
