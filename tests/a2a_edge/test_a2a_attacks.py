@@ -250,8 +250,8 @@ def test_a_conversation_with_an_agent_elsewhere_is_continued_by_nobody_else(edge
 
     def answer(_handler, _path, body):
         message = body["params"]["message"]
-        said = message.get("contextId", "new"), message.get("taskId", "new")
-        status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": [{"text": " ".join(said)}]}}
+        ids = message.get("contextId", "new"), message.get("taskId", "new")
+        status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": [{"text": " ".join(ids)}]}}
         return result({"task": {"id": "secret-task", "contextId": "secret-context", "status": status}})
 
     def ask(who):
