@@ -106,6 +106,7 @@ def test_a_request_with_more_values_than_anybody_says_is_refused_unread(edge, ag
     message = request["params"]["message"]
     for more in ({"parts": [{"data": MANY}]}, {"parts": [{"text": ""}] * len(MANY)}, {"metadata": {"a": MANY}}):
         assert status(json.dumps({**request, "params": {"message": {**message, **more}}})) == 413
+    assert status(b"[" * 20_000) == 413
     # A reader that guesses would take it, and see other commas than the guard.
     assert status(json.dumps(request).encode("utf-16")) == 413
     assert agent.inbox() == 0

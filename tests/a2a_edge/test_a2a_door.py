@@ -144,7 +144,7 @@ def test_who_is_published_no_more_answers_nobody_who_waits(edge, token):
         (b"", -32700),
         (b"{", -32700),
         (b"[]", -32600),
-        (b"[" * 20_000, (-32700, -32603)),
+        (b"[" * 9_000, (-32700, -32603)),
         (b'{"jsonrpc":"2.0","id":1,"method":"SendMessage"}', -32602),
         (b'{"jsonrpc":"1.0","id":1,"method":"GetTask","params":{"id":"x"}}', -32600),
         (b'{"jsonrpc":"2.0","id":{},"method":"GetTask","params":{"id":"x"}}', -32600),
