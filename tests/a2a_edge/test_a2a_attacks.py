@@ -6,6 +6,7 @@ Each attack has its control: with the guard off it works.
 import asyncio
 import contextlib
 import json
+import socket
 import sys
 import urllib.parse
 
@@ -13,11 +14,12 @@ import httpx
 import msgspec
 import pytest
 from a2a.types.a2a_pb2 import SendMessageRequest
-from edge_scene import answered_now, plain, rpc, run
+from edge_scene import Edge, answered_now, plain, rpc, run
 from google.protobuf.json_format import ParseDict
 from hostile import result, serving, task
 from hypothesis import given
 from hypothesis import strategies as st
+from living import eventually
 
 from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.cards import read_card
@@ -146,6 +148,53 @@ def test_a_list_of_tasks_is_cut_where_it_gets_large(edge, agent, token):
     assert len(set(seen)) == len(seen) == 6
     # Without the words they are small, and one page.
     assert len(rpc(edge, agent.handle, token, "ListTasks")["result"]["tasks"]) == 6
+
+
+def unread(edge, agent, token, held, count):
+    """What the first words were of so many large answers, none of which is read on."""
+    for number in range(4):
+        rpc(edge, agent.handle, token, "SendMessage", answered_now(plain("x" * 1_000_000, f"big{number}")))
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"historyLength": 1}})
+    request = (
+        f"POST /{agent.handle} HTTP/1.1\r\nhost: 127.0.0.1:{edge.a2a_port}\r\nauthorization: Bearer {token}\r\n"
+        f"a2a-version: 1.0\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+    )
+    first = []
+    for _ in range(count):
+        client = held.enter_context(socket.socket())
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.settimeout(PATIENCE)
+        client.connect(("127.0.0.1", edge.a2a_port))
+        client.sendall(request.encode())
+        first.append(client.recv(15)[9:12])
+    return first
+
+
+def test_who_does_not_read_its_answers_has_few_of_them_in_the_daemons_memory(edge):
+    with contextlib.ExitStack() as held:
+        assert b"429" in unread(edge, edge.agent(), edge.token(), held, 40)
+
+
+def test_the_control_a_request_that_is_over_when_its_answer_waits_makes_room_for_the_next(state):
+    bug = """
+import bascule.surfaces.http.mounts as mounts
+async def at_once(self): return self._connection
+mounts.MountExchange._when_writable = at_once
+"""
+    with Edge(state, bug=bug) as edge, contextlib.ExitStack() as held:
+        assert set(unread(edge, edge.agent(), edge.token(), held, 40)) == {b"200"}
+
+
+def test_an_answer_that_nobody_reads_is_dropped_after_a_while(state):
+    bug = "import bascule.surfaces.http.mounts as mounts; mounts.UNREAD_SECONDS = 1.0"
+    with Edge(state, bug=bug) as edge, contextlib.ExitStack() as held:
+        agent, token = edge.agent(), edge.token()
+        unread(edge, agent, token, held, 32)
+        headers = {"authorization": f"Bearer {edge.token_of_user()}"}
+        eventually(
+            lambda: "bascule_a2a_requests 0" in httpx.get(f"http://{edge.host}/metrics", headers=headers).text,
+            "nothing is open",
+        )
 
 
 # -- agents elsewhere --
