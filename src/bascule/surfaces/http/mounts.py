@@ -95,7 +95,7 @@ class MountExchange(Pending):
             self._left_to_write -= len(body)
             if self._left_to_write < 0 or (self._left_to_write and not more):
                 raise RuntimeError("an answer is not as long as its head says")
-        for at in range(0, len(body), PIECE_BYTES):
+        for at in range(0, len(body) or 1, PIECE_BYTES):
             connection.piece(body[at : at + PIECE_BYTES])
             connection = await self._when_writable()
             if connection is None:
