@@ -1,3 +1,6 @@
+import os
+import subprocess
+
 import pytest
 from native_scene import ENVIRONMENT, Scene, make_project
 
@@ -13,3 +16,17 @@ def scene(start_daemon, tmp_path):
     made.note("SessionStart")
     yield made
     made.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of two megabytes."""
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], capture_output=True, check=False)
+    if done.returncode:
+        assert os.environ.get("CI") != "true", done.stderr
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
+    yield place
+    # Lazily: a process that a failed test left behind must not keep the mount.
+    subprocess.run(["umount", "-l", place], check=True)

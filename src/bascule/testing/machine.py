@@ -23,9 +23,11 @@ from bascule.workspace.ports import (
     CheckpointFault,
     Command,
     FileFault,
+    Kept,
     LogPage,
     OnOutput,
     Outcome,
+    PutBack,
     ResolvedPath,
     Root,
     SandboxFault,
@@ -422,6 +424,27 @@ class FakeScratch:
     def remove(self, directory: str) -> None:
         for path in [path for path in self._machine.directories if path.startswith(f"{directory}/")]:
             del self._machine.directories[path]
+
+
+class NothingOutside:
+    """A machine with nothing but projects."""
+
+    def keep(self, _space_id: str, _root: str, _paths: Sequence[str], /, *, into: bool) -> Kept:
+        del into
+        return Kept(None, inside=True)
+
+    def look(self, _space_id: str, before: str, /) -> str:
+        return before
+
+    def changes(self, _space_id: str, _before: str, _after: str, /) -> list[FileChange]:
+        return []
+
+    def undo(self, _space_id: str, _before: str, _after: str | None, /, *, dry_run: bool) -> PutBack:
+        del dry_run
+        return PutBack([], [])
+
+    def collect(self, _keep: Mapping[str, Iterable[str]], /) -> None:
+        return None
 
 
 class NoGitStates:

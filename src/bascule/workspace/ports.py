@@ -345,6 +345,40 @@ class GitStates(Protocol):
         """Drop what no kept run needs, of the spaces that are named."""
 
 
+class Kept(NamedTuple):
+    # None: nothing outside of the project was named.
+    state: str | None
+    # Whether something inside of it was.
+    inside: bool
+
+
+class PutBack(NamedTuple):
+    changes: list[FileChange]
+    # What stays as it is although it may belong to it, and why.
+    left_alone: list[PathReason]
+
+
+class OutsideStore(Protocol):
+    """Copies of what calls name outside of their project, in our state directory."""
+
+    def keep(self, space_id: str, root: str, paths: Sequence[str], /, *, into: bool) -> Kept:
+        """Copy what these absolute paths name; `CheckpointFault` says why that cannot be.
+
+        With `into` a directory is only where others of them are put.
+        """
+
+    def look(self, space_id: str, before: str, /) -> str:
+        """The same places as they are now, without their content."""
+
+    def changes(self, space_id: str, before: str, after: str, /) -> list[FileChange]: ...
+
+    def undo(self, space_id: str, before: str, after: str | None, /, *, dry_run: bool) -> PutBack:
+        """Put back what the call changed; `CheckpointFault` when something of it was changed since."""
+
+    def collect(self, keep: Mapping[str, Iterable[str]], /) -> None:
+        """Drop what no kept run needs, of the spaces that are named."""
+
+
 # -- room of our own ------------------------------------------------------------------------------
 
 
