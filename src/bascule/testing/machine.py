@@ -221,6 +221,7 @@ class FakeCheckpoints:
         self._root = root
         self._space_id = space_id
         self.repositories: Mapping[str, int] = {}
+        self.scans_because: str | None = None
 
     def touched(self, before: str, after: str) -> list[str]:
         return [each.path for each in self.changes(before, after) if each.change != "deleted"]
@@ -234,7 +235,13 @@ class FakeCheckpoints:
             return "file"
         return "directory" if any(each.startswith(f"{path}/") for each in files) else None
 
-    def take(self, until: int | None = None, since: int | None = None) -> str:  # noqa: ARG002 - no times here
+    def take(
+        self,
+        until: int | None = None,
+        since: int | None = None,  # noqa: ARG002 - no times here
+        *,
+        watched: bool = False,  # noqa: ARG002 - all of it is looked at
+    ) -> str:
         if self._machine.no_checkpoints is not None:
             raise CheckpointFault(self._machine.no_checkpoints)
         files = dict(self._root.files)

@@ -23,7 +23,7 @@ from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
 from bascule.workspace.ports import CheckpointFault, FileFault
 from bascule.workspace.protocol import SpaceOpenParams
-from bascule.workspace.records import COMPLETED, ERROR, RUNNING, NativeCall, RunRecord
+from bascule.workspace.records import COMPLETED, ERROR, RUNNING, NativeCall, RunRecord, SpaceRecord
 from bascule.workspace.runs import Runs
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
@@ -65,7 +65,8 @@ class NativeRuns:
         if not opening.done():
             # Taken while the call works, it would hold a part of what the call did.
             opening.add_done_callback(self._discard)
-            return Began(None, f"no undo: a checkpoint of {work.root} takes more than {self._patience_ms} ms")
+            why = self._scans_because(work.root)
+            return Began(None, f"no undo: a checkpoint of {work.root} takes more than {self._patience_ms} ms{why}")
         try:
             run = opening.result()
         except BasculeError as error:
@@ -110,7 +111,7 @@ class NativeRuns:
         """The first checkpoint of a project takes long: it is taken before the first call needs one."""
         try:
             checkpoints = await self._spaces.checkpoints_of(await self._space(root))
-            await self._threads.do(checkpoints.take)
+            await self._threads.do(checkpoints.take, watched=True)
         except (BasculeError, CheckpointFault, FileFault):
             # The first call says it.
             return
@@ -121,8 +122,17 @@ class NativeRuns:
     def _patience_ms(self) -> int:
         return round(self.patience.total_seconds() * 1000)
 
+    def _scans_because(self, root: str) -> str:
+        known = self._known(root)
+        checkpoints = self._spaces.of(known.space_id).checkpoints if known is not None else None
+        why = checkpoints.scans_because if checkpoints is not None else None
+        return f", because all of it has to be looked at: {why}" if why is not None else ""
+
+    def _known(self, root: str) -> SpaceRecord | None:
+        return next((each for each in self._spaces.table.rows.values() if each.path == root), None)
+
     async def _space(self, root: str) -> Space:
-        known = next((each for each in self._spaces.table.rows.values() if each.path == root), None)
+        known = self._known(root)
         if known is not None:
             return self._spaces.find(known.space_id)
         params = SpaceOpenParams(path=root)

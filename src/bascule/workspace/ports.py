@@ -284,8 +284,13 @@ class Checkpoints(Protocol):
     # Every `.git` that the last `take` saw, with its inode, also where a tree holds nothing; it is part of no tree.
     repositories: Mapping[str, int]
 
-    def take(self, until: int | None = None, since: int | None = None) -> str:
+    # Why the last `take` looked at everything although it was to rely on a watch.
+    scans_because: str | None
+
+    def take(self, until: int | None = None, since: int | None = None, *, watched: bool = False) -> str:
         """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it.
+
+        With `watched` only what the kernel reports as changed is looked at, where it can report that.
 
         What changed after `since` (ns) is read again, whatever its times say: a program that has a file mapped changes
         it without them.
