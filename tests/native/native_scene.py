@@ -49,6 +49,9 @@ def make_project(root):
     git(root, "branch", "feature")
     (root / "src" / "m1.py").write_text("changed = True\n")
     git(root, "commit", "-q", "-am", "second")
+    for number in range(2):
+        (root / "src" / "m3.py").write_text(f"put aside {number}\n")
+        git(root, "stash", "-q")
     (root / "src" / "m2.py").write_text("not committed\n")
     return root
 
@@ -68,7 +71,7 @@ def snapshot(root):
             elif stat.S_ISREG(mode):
                 content = Path(path).read_bytes()
             found[os.path.relpath(path, root)] = (stat.S_IFMT(mode), stat.S_IMODE(mode), content)
-    refs = git(root, "for-each-ref") if (Path(root) / ".git").is_dir() else None
+    refs = (git(root, "for-each-ref"), git(root, "stash", "list")) if (Path(root) / ".git").is_dir() else None
     head = (Path(root) / ".git" / "HEAD").read_text() if refs is not None else None
     return found, refs, head
 
