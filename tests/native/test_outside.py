@@ -188,6 +188,13 @@ def test_our_own_directories_and_what_holds_the_project_are_never_copied(tmp_pat
             kept.keep("spc_1", str(project), [str(place)])
 
 
+def test_a_disk_is_never_copied(kept, project, monkeypatch):
+    disk = os.stat_result((stat.S_IFBLK | 0o660, *[0] * 9))
+    monkeypatch.setattr("bascule.workspace.machine.checkpoints.outside.os.stat", lambda _: disk)
+    with pytest.raises(CheckpointFault, match="/dev/sdz is a disk"):
+        kept.keep("spc_1", str(project), ["/dev/sdz"])
+
+
 def test_a_copy_that_somebody_changed_is_not_put_back(kept, project, there, tmp_path):
     before, after = around(kept, project, "rm ../documents/text", there / "text")
     for file in (tmp_path / "state" / "spc_1" / before).iterdir():

@@ -158,9 +158,9 @@ def test_an_overflow_is_noticed_and_everything_is_looked_at(points, root, tmp_pa
     overflow = (-1).to_bytes(4, sys.byteorder, signed=True) + (0x4000).to_bytes(4, sys.byteorder) + bytes(8)
     (root / "d2" / "e2" / "new").write_text("x")
     real = os.read
-    told = iter([overflow])
+    events = iter([overflow])
     monkeypatch.setattr(
-        "bascule.workspace.machine.checkpoints.watch.os.read", lambda fd, size: next(told, None) or real(fd, size)
+        "bascule.workspace.machine.checkpoints.watch.os.read", lambda fd, size: next(events, None) or real(fd, size)
     )
     assert points.take(watched=True) == scanned(tmp_path, root)
     assert points.scans_because == TOO_MANY_EVENTS

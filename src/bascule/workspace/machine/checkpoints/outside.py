@@ -158,6 +158,9 @@ class OutsideFiles:
         return list(islice(glob.iglob(path, include_hidden=True), self._limits.files + 1)) or [path]
 
     def _check_place(self, place: str, root: str) -> None:
+        with contextlib.suppress(OSError):
+            if stat.S_ISBLK(os.stat(place).st_mode):
+                raise CheckpointFault(f"{place} is a disk")
         if _is_beneath(root, place):
             raise CheckpointFault(f"{place} holds the project itself")
         for ours in self._ours:
