@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bascule.client import SyncClient
 from bascule.foundation.errors import Conflict
 from bascule.workspace.machine.checkpoints.outside import OutsideFiles, OutsideLimits
 from bascule.workspace.ports import CheckpointFault
@@ -274,3 +275,16 @@ def test_what_cannot_be_kept_outside_is_said_and_the_project_is_held_all_the_sam
     assert answer["note"].startswith("no undo outside of the project: ")
     scene.undo(answer["runId"])
     assert snapshot(scene.root / "src") == was
+
+
+def test_a_file_that_was_deleted_outside_comes_back_after_the_daemon_was_killed(scene):
+    path = scene.root.parent / "letter"
+    path.write_text("dear")
+    _, answer = scene.before("rm ../letter")
+    path.unlink()
+    scene.close()
+    scene.daemon.kill()
+    scene.daemon.start()
+    scene.wire = SyncClient.connect(scene.daemon.state_dir)
+    scene.undo(answer["runId"])
+    assert path.read_text() == "dear"
