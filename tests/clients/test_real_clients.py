@@ -141,6 +141,26 @@ def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, mode
     assert [prompt for prompt in model.prompts if "[bascule]" in prompt]
 
 
+def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(make_client, model, spock, terminal):
+    client = make_client("claude", "--agent", "Kirk")
+    other = spock(client.daemon)
+    model.script = lambda prompt: (
+        call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
+    )
+    screen = terminal(client, client.program)
+    until(lambda: "Kirk" in statuses(other), "Kirk has registered")
+    screen.type("ask Spock what 2 + 2 is", "Enter")
+    message = next(other.messages())
+    # The call has returned with a handle, and the model has ended its turn.
+    screen.sees(DONE)
+    heard = len(model.prompts)
+    message.reply("four, Captain")
+    try:
+        until(lambda: "four, Captain" in "".join(model.prompts[heard:]), "the model was woken with the reply")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
+
+
 def test_after_a_restart_a_client_that_lives_is_online_and_one_that_ended_is_not(make_client, model, spock, terminal):
     client = make_client("claude", "--agent", "Ended")
     other = spock(client.daemon)

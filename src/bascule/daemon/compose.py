@@ -154,6 +154,7 @@ class Daemon(Composition):
             trust=settings.mcp_trust_label,
             on_left=presences.left,
             console=self.console_address,
+            tasks=self.link_sessions.mcp_tasks,
         )
         self._link_throttle = WrongTokenThrottle()
         for gauge in (gauge for bridge in self.bridges.values() for gauge in bridge.gauges):
@@ -177,6 +178,10 @@ class Daemon(Composition):
         self.desk.on_news.append(announcer)
         self.ports.need(ON_QUESTION).append(announcer.asked)
         return announcer
+
+    def _forget_agent(self, agent_id: str) -> None:
+        super()._forget_agent(agent_id)
+        self.link_sessions.mcp_tasks.end_agent(agent_id)
 
     def console_is_open(self) -> bool:
         """Whether somebody has a session there."""

@@ -56,6 +56,10 @@ class Result(dict[str, Any]):
     images: Sequence[Mapping[str, Any]] = ()
     # Messages to acknowledge once the client has the result: agentId and ticketIds.
     acknowledge: Mapping[str, Any] | None = None
+    # Goes on where this result left off, for a caller that can wait longer than one call may take.
+    more: "Callable[[], Awaitable[Result]] | None" = None
+    # The question to the person that has to be settled before `more`.
+    awaits: str | None = None
 
 
 class Session(Protocol):
@@ -102,6 +106,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry
     # Called by hooks of the client, whichever sets its session has. No model sees it; nothing is added to its result.
     for_hooks: bool = False
+    # Waits for somebody or something: a client that takes tasks gets one unless the answer is there at once.
+    waits: bool = False
+    # Changes who the session is, so it cannot go on beside it.
+    as_task: bool = True
     run: Run
 
     def listed(self) -> dict[str, Any]:

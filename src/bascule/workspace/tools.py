@@ -4,6 +4,7 @@ A model pays for every character it reads, so an event is cut to what it says, a
 the id under which the rest is found.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -67,6 +68,7 @@ class ExecArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.NEVER,
     result={**_RUN, "exitCode": INTEGER, "stdout": STRING, "stderr": STRING, "processId": STRING},
     always=("status",),
+    waits=True,
 )
 async def execute(me: Session, arguments: ExecArguments) -> Result:
     space = await _space(me, arguments.space)
@@ -77,8 +79,12 @@ async def execute(me: Session, arguments: ExecArguments) -> Result:
         return Result({"status": "running", **ids, "next": "exec_logs"})
     if arguments.timeout_ms is not UNSET:
         command["timeout"] = arguments.timeout_ms
-    run = await _run(me, space, [{"type": "shell", **command}])
+    return await _executed(me, space, await _run(me, space, [{"type": "shell", **command}]))
+
+
+async def _executed(me: Session, space: str, run: dict[str, Any]) -> Result:
     out = _summary(run)
+    _follow(out, run, me, space, lambda later: _executed(me, space, later))
     if run["status"] == "running":
         out["next"] = "workspace_run"
         process = await _process_of(me, space, run["runId"])
@@ -261,6 +267,7 @@ class WorkspaceRunArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.NEVER,
     result={**_RUN, "events": LIST},
     always=("status",),
+    waits=True,
 )
 async def workspace_run(me: Session, arguments: WorkspaceRunArguments) -> Result:
     operations, run_id = arguments.operations, arguments.run_id
@@ -278,8 +285,14 @@ async def workspace_run(me: Session, arguments: WorkspaceRunArguments) -> Result
         return Result({"status": "committed", **_cut_diff(done)})
     else:
         run = await me.call("runs.wait", {"spaceId": space, "runId": run_id}, wait_ms=me.slice_ms)
-    out = {"runId": run["runId"], "status": run["status"], "events": [_short(event) for event in run["events"]]}
-    return Result({**out, **_next(run)})
+    return await _followed(me, space, run)
+
+
+async def _followed(me: Session, space: str, run: dict[str, Any]) -> Result:
+    events = [_short(event) for event in run["events"]]
+    out = Result({"runId": run["runId"], "status": run["status"], "events": events, **_next(run)})
+    _follow(out, run, me, space, lambda later: _followed(me, space, later))
+    return out
 
 
 class RunDiffArguments(Arguments, frozen=True, kw_only=True):
@@ -359,6 +372,22 @@ async def _run(me: Session, space: str, operations: list[dict[str, Any]], *, on_
         params["onCopy"] = True
     run: dict[str, Any] = await me.call("runs.start", params, wait_ms=me.slice_ms)
     return run
+
+
+def _follow(
+    out: Result, run: dict[str, Any], me: Session, space: str, shown: Callable[[dict[str, Any]], Awaitable[Result]]
+) -> None:
+    """Let who can wait longer have the end of the run."""
+
+    async def more() -> Result:
+        params = {"spaceId": space, "runId": run["runId"]}
+        return await shown(await me.call("runs.wait", params, wait_ms=me.slice_ms))
+
+    if run["status"] == "running":
+        out.more = more
+    elif run["status"] == "awaiting_approval":
+        asked = [each["details"]["approvalId"] for each in run["events"] if "approvalId" in each.get("details", {})]
+        out.awaits, out.more = (asked[-1], more) if asked else (None, None)
 
 
 async def _process_of(me: Session, space: str, run_id: str) -> str | None:

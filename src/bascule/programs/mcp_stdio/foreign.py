@@ -49,6 +49,7 @@ class Foreign:
         self.identity: Identity | None = None
         # Another broker asks no person of ours.
         self.opens_pages = False
+        self.has_tasks = False
         self.ready = False
         self.fault: DoorError | None = None
         # Kept by `remote_mcp`.

@@ -112,6 +112,7 @@ class Link:
         self.identity: Identity | None = None
         # The client opens pages for its user; known before the first connection.
         self.opens_pages = False
+        self.has_tasks = True
         self.ready = False
         # Why there is no connection, once one was tried.
         self.fault: DoorError | None = None

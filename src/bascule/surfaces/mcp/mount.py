@@ -20,6 +20,7 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.tool import Tool
 from bascule.surfaces.mcp.delivery import Receive, Scope, Send
+from bascule.surfaces.mcp.tasks import McpTasks
 
 # How long a client that comes while the daemon starts or stops is asked to wait.
 RETRY_SECONDS = 1.0
@@ -89,6 +90,7 @@ class Mount:
         on: bool = True,
         tools: Sequence[Tool],
         trust: str,
+        tasks: McpTasks | None = None,
         on_left: Callable[[str], None] | None = None,
         console: Callable[[], str | None] = lambda: None,
         load: Callable[[], Any] = load,
@@ -98,6 +100,7 @@ class Mount:
         self._on = on
         self._tools = tools
         self._trust = trust
+        self._tasks = tasks
         self._on_left = on_left
         self._console = console
         self.load = load
@@ -168,6 +171,7 @@ class Mount:
             self._log,
             tools=self._tools,
             trust=self._trust,
+            tasks=self._tasks,
             on_left=self._on_left,
             console=self._console,
         )

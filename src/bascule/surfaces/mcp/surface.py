@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -24,15 +25,26 @@ from bascule.kernel.policy.decision import Decision
 from bascule.kernel.tool import Tool
 from bascule.local_client.values import new_ticket_id
 from bascule.programs.mcp_stdio import words
-from bascule.programs.mcp_stdio.mcp import CALL_ID_KEY, HOW_TO, LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
-from bascule.programs.mcp_stdio.tools import plain_name
-from bascule.surfaces.mcp import recent, sdk_log
+from bascule.programs.mcp_stdio.mcp import (
+    CALL_ID_KEY,
+    HOW_TO,
+    LIST_TTL_MS,
+    RESOURCE_NOT_FOUND,
+    SERVER_INFO,
+    TASKS_CAPABILITY,
+    TASKS_EXTENSION,
+    TASKS_VERSION,
+)
+from bascule.programs.mcp_stdio.tools import plain_name, with_task_support
+from bascule.surfaces.mcp import recent, sdk_log, task_calls
 from bascule.surfaces.mcp.bus import AgentBus
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.delivery import Delivery, Handover
 from bascule.surfaces.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
+from bascule.surfaces.mcp.http_tasks import HttpTasks, TaskCall
 from bascule.surfaces.mcp.pages import MESSAGE, Page, Pages, Show
 from bascule.surfaces.mcp.sessions import DOOR, Session, Sessions
+from bascule.surfaces.mcp.tasks import McpTasks
 
 Context = ServerRequestContext[Any, Any]
 
@@ -48,12 +60,13 @@ def open_door(
     *,
     tools: Sequence[Tool],
     trust: str,
+    tasks: McpTasks,
     on_left: Callable[[str], None] | None = None,
     console: Callable[[], str | None] = lambda: None,
 ) -> McpDoor:
     sdk_log.listen(log)
     sessions = Sessions(gate, on_left=on_left)
-    surface = Surface(gate, sessions, log, tools=tools, facts=Facts(DOOR, trust), console=console)
+    surface = Surface(gate, sessions, log, tools=tools, facts=Facts(DOOR, trust), tasks=tasks, console=console)
     return McpDoor(surface.server, sessions)
 
 
@@ -65,6 +78,7 @@ class Surface:
         log: Log,
         *,
         tools: Sequence[Tool],
+        tasks: McpTasks,
         facts: Facts | None = None,
         console: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -94,13 +108,15 @@ class Surface:
             on_subscriptions_listen=self._listen,
         )
         # In place of the SDK's own, which makes a span for every message and sends it nowhere.
-        self.server.middleware = [self._boundary]
+        self.server.middleware = [self._boundary, HttpTasks(tasks, self._begin_task, self._facts.grace_seconds)]
 
     # -- what the SDK calls --
 
     async def _list_tools(self, context: Context, _params: Any) -> types.ListToolsResult:
         principal = _principal(context)
         usable = [self._listed[name] for name, tool in self._tools.items() if self._may_use(principal, tool)]
+        if context.protocol_version == TASKS_VERSION:
+            usable = with_task_support(usable)
         return types.ListToolsResult.model_validate({"tools": usable})
 
     def _may_use(self, principal: Principal, tool: Tool) -> bool:
@@ -128,6 +144,16 @@ class Surface:
         text = types.TextContent(text=text_of(result))
         images = [types.ImageContent.model_validate(each) for each in result.images]
         return types.CallToolResult(content=[text, *images], structured_content=dict(result), is_error=result.failed)
+
+    def _begin_task(self, context: Context) -> TaskCall | None:
+        params = context.params or {}
+        tool = self._tools.get(plain_name(params.get("name")))
+        if tool is None or not tool.as_task or tool.for_hooks:
+            return None
+        me = self._caller(context, may_repeat=repeats(tool), as_task=True)
+        arguments = params.get("arguments") or {}
+        begin = partial(task_calls.work, me=me, tool=tool, arguments=arguments, desk=self._gate.desk, log=self._log)
+        return TaskCall(me.call_id, begin, tool.waits)
 
     async def _list_resources(self, _context: Context, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult.model_validate({"resources": recent.RESOURCES})
@@ -223,13 +249,17 @@ class Surface:
         who = f"You are the agent `{agent_of(principal)}` on this machine."
         # The SDK promises changes of every list where it serves `subscriptions/listen`; ours have none.
         fixed = {name: value | {"listChanged": False} for name, value in result["capabilities"].items()}
+        if "protocolVersion" not in result:
+            fixed["extensions"] = {TASKS_EXTENSION: {}}
+        elif result["protocolVersion"] == TASKS_VERSION:
+            fixed["tasks"] = TASKS_CAPABILITY
         return {**result, "capabilities": fixed, "instructions": f"{who} {HOW_TO}"}
 
     def _schema(self, name: str) -> dict[str, Any] | None:
         tool = self._listed.get(name)
         return tool["inputSchema"] if tool else None
 
-    def _caller(self, context: Context, *, may_repeat: bool) -> ToolCall:
+    def _caller(self, context: Context, *, may_repeat: bool, as_task: bool = False) -> ToolCall:
         meta = (context.params or {}).get("_meta")
         total = self._facts.slice_ms / 1000
         principal = _principal(context)
@@ -250,8 +280,9 @@ class Surface:
             _call_id(meta),
             become=become,
             repeats=may_repeat,
-            progress=progress if asked else None,
-            hold=_delivery(context).hold,
+            # A task outlives its request.
+            progress=progress if asked and not as_task else None,
+            hold=None if as_task else _delivery(context).hold,
         )
         return me
 

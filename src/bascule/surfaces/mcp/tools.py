@@ -58,6 +58,7 @@ def shipped_tools() -> dict[str, Any]:
     return {
         "retry": {tool.name: tool.retry.value for tool in (*tools, *hooks)},
         "hooks": [tool.name for tool in hooks],
+        "alone": [tool.name for tool in tools if not tool.as_task],
         "tools": [tool.listed() for tool in tools],
         "resources": RESOURCES,
     }
