@@ -147,13 +147,16 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
     model.script = lambda prompt: (
         call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
     )
-    screen = terminal(client, client.program)
+    # Its own mode asks a server that the scripted model is not.
+    screen = terminal(client, client.program, "--permission-mode", "default", "--allowedTools", "mcp__agent-bridge")
     until(lambda: "Kirk" in statuses(other), "Kirk has registered")
+    screen.type("say hello", "Enter")
+    screen.sees(DONE)
     screen.type("ask Spock what 2 + 2 is", "Enter")
     message = next(other.messages())
-    # The call has returned with a handle, and the model has ended its turn.
-    screen.sees(DONE)
-    heard = len(model.prompts)
+    # Nobody has answered, and yet the call has: the model has heard of it and ended its turn.
+    heard = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
+    assert "started server-side task" in model.prompts[-1]
     message.reply("four, Captain")
     try:
         until(lambda: "four, Captain" in "".join(model.prompts[heard:]), "the model was woken with the reply")
