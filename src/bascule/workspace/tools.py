@@ -4,7 +4,7 @@ A model pays for every character it reads, so an event is cut to what it says, a
 the id under which the rest is found.
 """
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -28,6 +28,7 @@ from bascule.kernel.tool import (
     given,
     tool,
 )
+from bascule.workspace.following import followed
 from bascule.workspace.protocol import SPACES_PROTOCOL_VERSION
 
 # About 2,000 tokens: an error at the end of a build and where it began, not the build.
@@ -79,12 +80,12 @@ async def execute(me: Session, arguments: ExecArguments) -> Result:
         return Result({"status": "running", **ids, "next": "exec_logs"})
     if arguments.timeout_ms is not UNSET:
         command["timeout"] = arguments.timeout_ms
-    return await _executed(me, space, await _run(me, space, [{"type": "shell", **command}]))
+    run = await _run(me, space, [{"type": "shell", **command}])
+    return await followed(me, space, run, partial(_executed, me, space))
 
 
 async def _executed(me: Session, space: str, run: dict[str, Any]) -> Result:
     out = _summary(run)
-    _follow(out, run, me, space, lambda later: _executed(me, space, later))
     if run["status"] == "running":
         out["next"] = "workspace_run"
         process = await _process_of(me, space, run["runId"])
@@ -285,14 +286,12 @@ async def workspace_run(me: Session, arguments: WorkspaceRunArguments) -> Result
         return Result({"status": "committed", **_cut_diff(done)})
     else:
         run = await me.call("runs.wait", {"spaceId": space, "runId": run_id}, wait_ms=me.slice_ms)
-    return await _followed(me, space, run)
+    return await followed(me, space, run, _events)
 
 
-async def _followed(me: Session, space: str, run: dict[str, Any]) -> Result:
+async def _events(run: dict[str, Any]) -> Result:
     events = [_short(event) for event in run["events"]]
-    out = Result({"runId": run["runId"], "status": run["status"], "events": events, **_next(run)})
-    _follow(out, run, me, space, lambda later: _followed(me, space, later))
-    return out
+    return Result({"runId": run["runId"], "status": run["status"], "events": events, **_next(run)})
 
 
 class RunDiffArguments(Arguments, frozen=True, kw_only=True):
@@ -363,7 +362,7 @@ def _names(spaces: list[dict[str, Any]]) -> str:
 async def _one(me: Session, wanted: str | UnsetType, kind: str, operation: dict[str, Any]) -> Result:
     """A run of one operation."""
     space = await _space(me, wanted)
-    return _summary(await _run(me, space, [{"type": kind, **operation}]))
+    return await followed(me, space, await _run(me, space, [{"type": kind, **operation}]), _summarized)
 
 
 async def _run(me: Session, space: str, operations: list[dict[str, Any]], *, on_copy: bool = False) -> dict[str, Any]:
@@ -374,22 +373,6 @@ async def _run(me: Session, space: str, operations: list[dict[str, Any]], *, on_
     return run
 
 
-def _follow(
-    out: Result, run: dict[str, Any], me: Session, space: str, shown: Callable[[dict[str, Any]], Awaitable[Result]]
-) -> None:
-    """Let who can wait longer have the end of the run."""
-
-    async def more() -> Result:
-        params = {"spaceId": space, "runId": run["runId"]}
-        return await shown(await me.call("runs.wait", params, wait_ms=me.slice_ms))
-
-    if run["status"] == "running":
-        out.more = more
-    elif run["status"] == "awaiting_approval":
-        asked = [each["details"]["approvalId"] for each in run["events"] if "approvalId" in each.get("details", {})]
-        out.awaits, out.more = (asked[-1], more) if asked else (None, None)
-
-
 async def _process_of(me: Session, space: str, run_id: str) -> str | None:
     """The command that a run waits for; not worth failing the whole call for."""
     try:
@@ -397,6 +380,10 @@ async def _process_of(me: Session, space: str, run_id: str) -> str | None:
     except BasculeError:
         return None
     return next((each["processId"] for each in processes if each["running"] and each.get("runId") == run_id), None)
+
+
+async def _summarized(run: dict[str, Any]) -> Result:
+    return _summary(run)
 
 
 def _summary(run: dict[str, Any]) -> Result:
