@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bascule.broker.forms import by_form
 from bascule.foundation.agreement import is_agent_id, is_target, is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import (
@@ -114,6 +115,8 @@ class AskPersonArguments(Arguments, frozen=True, kw_only=True):
 )
 async def ask_person(me: Session, arguments: AskPersonArguments) -> Result:
     choices = [] if arguments.choices is UNSET else arguments.choices
+    if me.form is not None:
+        return await by_form(me.form, me.handle, arguments.question, choices)
     question = {"question": arguments.question, "choices": choices} if choices else arguments.question
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
     params: dict[str, Any] = {"agentId": _PERSON, "ticketId": me.call_id, "payload": question}

@@ -144,7 +144,12 @@ class Daemon(Composition):
         )
         toolsets = toolsets_of(bridges)
         self.link_sessions = LinkSessions(
-            self.gate, log, toolsets, hooks=hooks_of(bridges), console=self.console_address
+            self.gate,
+            log,
+            toolsets,
+            hooks=hooks_of(bridges),
+            console=self.console_address,
+            console_is_open=self.console_is_open,
         )
         self.mcp = Mount(
             self.gate,
@@ -154,6 +159,7 @@ class Daemon(Composition):
             trust=settings.mcp_trust_label,
             on_left=presences.left,
             console=self.console_address,
+            console_is_open=self.console_is_open,
             tasks=self.link_sessions.mcp_tasks,
         )
         self._link_throttle = WrongTokenThrottle()

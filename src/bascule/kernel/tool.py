@@ -76,6 +76,10 @@ class Session(Protocol):
     # Where the client was started: the space of the workspace's tools. Nothing a model says changes it.
     directory: str | None
 
+    # Puts a form of the client before its user; None where it has none, or where there is a better way to ask. Whoever
+    # fills it in need not be the user: hooks and wrappers do.
+    form: "AskForm | None"
+
     @property
     def handle(self) -> str:
         """The agent that calls."""
@@ -87,6 +91,8 @@ class Session(Protocol):
         """Register under these params and act as that agent from now on."""
 
 
+# What stands above the form, and its JSON schema; the answer is MCP's: action, and content where it is `accept`.
+AskForm = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 Run = Callable[[Session, Any], Awaitable[Result]]
 
 

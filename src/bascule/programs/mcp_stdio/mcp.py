@@ -221,7 +221,7 @@ def notification(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(line: bytes) -> Request | dict[str, Any] | None:
-    """A request; or a notification as it came; None for what needs no answer."""
+    """A request; or a notification or an answer as it came; None for what needs no answer."""
     try:
         message = decode(line)
     except ValueError as fault:
@@ -232,8 +232,8 @@ def read(line: bytes) -> Request | dict[str, Any] | None:
         raise BadRequest(None, INVALID_REQUEST, "one JSON-RPC object per line; batches are not supported")
     method, number, params = message.get("method"), message.get("id"), message.get("params", {})
     if not isinstance(method, str):
-        # An answer to a page that was shown: no answer of a client is the person's.
-        return None
+        # An answer to a request of the daemon's, which knows what it is good for.
+        return message if number is not None else None
     if "id" not in message:
         return message
     if not isinstance(number, str | int) or isinstance(number, bool):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         identity: Identity | None
         standing: Call | None
         opens_pages: bool
+        fills_forms: bool
         # Calls may become tasks there.
         has_tasks: bool
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         def open(self, identity: Identity) -> None: ...
         def request(self, call: Call) -> None: ...
         def withdraw(self, call: Call) -> None: ...
+        def pass_answer(self, message: dict[str, Any]) -> None: ...
         def next_time(self) -> float | None: ...
         def on_time(self) -> None: ...
         def on_readable(self) -> None: ...
@@ -180,6 +182,9 @@ class Program:
             message = mcp.read(line)
             if isinstance(message, mcp.Request):
                 self._on_request(message, line)
+            elif message is not None and "method" not in message:
+                if not mcp.has_lone_surrogate(line, message):
+                    self._way.pass_answer(message)
             elif message is not None and message["method"] == "notifications/cancelled":
                 self._on_cancelled(message.get("params"))
         except mcp.BadRequest as fault:
@@ -221,6 +226,7 @@ class Program:
 
     def _on_opening(self, request: mcp.Request) -> None:
         self._way.opens_pages = self._way.opens_pages or request.opens_pages
+        self._way.fills_forms = self._way.fills_forms or (request.fills_forms and not request.modern)
         if request.method == "initialize":
             self._lists_tasks = self._way.has_tasks and request.version == mcp.TASKS_VERSION
         self._open(request.client)

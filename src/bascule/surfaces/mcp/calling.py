@@ -14,7 +14,7 @@ from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.kernel.call import Call, Principal, agent_of
 from bascule.kernel.gate import Gate
-from bascule.kernel.tool import Result, Retry, Session, Tool
+from bascule.kernel.tool import AskForm, Result, Retry, Session, Tool
 from bascule.programs.mcp_stdio import words
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
 from gabp import codec
@@ -69,8 +69,10 @@ class ToolCall:
         repeats: bool,
         progress: Progress | None = None,
         hold: Hold | None = None,
+        form: AskForm | None = None,
     ) -> None:
         self.call_id = call_id
+        self.form = form
         self.slice_ms = facts.slice_ms
         self.trust = facts.trust
         self.default_timeout_ms = facts.default_timeout_ms

@@ -19,11 +19,12 @@ from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.link_protocol import McpBecame, McpOpen, McpRequest
-from bascule.kernel.tool import Result, Retry, Tool, Toolset
+from bascule.kernel.tool import AskForm, Result, Retry, Tool, Toolset
 from bascule.programs.mcp_stdio import mcp, words
 from bascule.programs.mcp_stdio.tools import plain_name
 from bascule.surfaces.mcp import task_protocol
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
+from bascule.surfaces.mcp.forms import ClientForms, FormNeeded, form_by_retry
 from bascule.surfaces.mcp.kept_answers import KeptAnswers
 from bascule.surfaces.mcp.link_tasks import Handover, LinkTasks
 from bascule.surfaces.mcp.news import News
@@ -67,7 +68,9 @@ class LinkSessions:
         hooks: Sequence[Tool] = (),
         facts: Facts | None = None,
         console: Callable[[], str | None] = lambda: None,
+        console_is_open: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.console_is_open = console_is_open
         self.pages = Pages(gate.desk, console)
         self.gate = gate
         self.log = log
@@ -134,6 +137,8 @@ class LinkSession:
         self._numbers = count(1)
         self._client_session: str | None = None
         self._opens_pages = params.opens_pages
+        self._fills_forms = params.fills_forms
+        self._forms = ClientForms(self._notify)
         self._subscribed = False
         # Open streams of 2026-07-28, and whether they asked for the resource.
         self._listeners: dict[int | str, tuple[mcp.Request, bool]] = {}
@@ -291,6 +296,8 @@ class LinkSession:
             answer = await work
         except ClientGone:
             return
+        except FormNeeded as needed:
+            answer = request.answer(needed.result())
         except TaskFault as wrong:
             answer = mcp.BadRequest(request.number, wrong.code, wrong.message, wrong.data).answer()
         except BasculeError as refused:
@@ -327,8 +334,20 @@ class LinkSession:
             asked.call,
             become=self._become,
             repeats=may_repeat,
+            form=self._form(request),
             progress=progress if request.progress_token is not None and principal is None else None,
         )
+
+    def _form(self, request: mcp.Request) -> AskForm | None:
+        if self._all.console_is_open():
+            return None
+        if request.modern:
+            return form_by_retry(request.params) if request.fills_forms else None
+        return self._forms.ask if self._fills_forms else None
+
+    def filled(self, number: int | str, result: dict[str, Any]) -> None:
+        """The client's answer to a form. There is no way from here to the desk."""
+        self._forms.filled(number, result)
 
     # -- who it is --
 

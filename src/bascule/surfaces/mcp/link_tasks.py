@@ -60,6 +60,7 @@ class LinkTasks:
         arguments = request.params.get("arguments") or {}
         ttl_ms = None if request.modern else task_protocol.wanted_ttl(request.params)
         begin = partial(work, me=me, tool=tool, arguments=arguments, desk=self._desk, log=self._log, finish=finish)
+        begin = partial(begin, forms=request.modern and me.form is not None)
         task = self._tasks.start(principal, me.call_id, begin, ttl_ms=ttl_ms)
         if request.modern and task.expiry is None:
             try:

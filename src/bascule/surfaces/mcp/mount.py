@@ -93,6 +93,7 @@ class Mount:
         tasks: McpTasks | None = None,
         on_left: Callable[[str], None] | None = None,
         console: Callable[[], str | None] = lambda: None,
+        console_is_open: Callable[[], bool] = lambda: False,
         load: Callable[[], Any] = load,
     ) -> None:
         self._gate = gate
@@ -103,6 +104,7 @@ class Mount:
         self._tasks = tasks
         self._on_left = on_left
         self._console = console
+        self._console_is_open = console_is_open
         self.load = load
         # What the door's task belongs to: there between start and stop.
         self._group: asyncio.TaskGroup | None = None
@@ -174,6 +176,7 @@ class Mount:
             tasks=self._tasks,
             on_left=self._on_left,
             console=self._console,
+            console_is_open=self._console_is_open,
         )
         running = asyncio.Event()
         task = group.create_task(door.run(running.set))

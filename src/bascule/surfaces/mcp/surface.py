@@ -22,7 +22,7 @@ from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.policy.decision import Decision
-from bascule.kernel.tool import Tool
+from bascule.kernel.tool import AskForm, Tool
 from bascule.local_client.values import new_ticket_id
 from bascule.programs.mcp_stdio import words
 from bascule.programs.mcp_stdio.mcp import (
@@ -41,7 +41,8 @@ from bascule.surfaces.mcp.bus import AgentBus
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.delivery import Delivery, Handover
 from bascule.surfaces.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
-from bascule.surfaces.mcp.http_tasks import HttpTasks, TaskCall
+from bascule.surfaces.mcp.forms import FORM_SECONDS, FormNeeded, form_by_retry
+from bascule.surfaces.mcp.http_tasks import HttpTasks, TaskCall, is_modern
 from bascule.surfaces.mcp.pages import MESSAGE, Page, Pages, Show
 from bascule.surfaces.mcp.sessions import DOOR, Session, Sessions
 from bascule.surfaces.mcp.tasks import McpTasks
@@ -63,10 +64,14 @@ def open_door(
     tasks: McpTasks,
     on_left: Callable[[str], None] | None = None,
     console: Callable[[], str | None] = lambda: None,
+    console_is_open: Callable[[], bool] = lambda: False,
 ) -> McpDoor:
     sdk_log.listen(log)
     sessions = Sessions(gate, on_left=on_left)
-    surface = Surface(gate, sessions, log, tools=tools, facts=Facts(DOOR, trust), tasks=tasks, console=console)
+    facts = Facts(DOOR, trust)
+    surface = Surface(
+        gate, sessions, log, tools=tools, facts=facts, tasks=tasks, console=console, console_is_open=console_is_open
+    )
     return McpDoor(surface.server, sessions)
 
 
@@ -81,8 +86,10 @@ class Surface:
         tasks: McpTasks,
         facts: Facts | None = None,
         console: Callable[[], str | None] = lambda: None,
+        console_is_open: Callable[[], bool] = lambda: False,
     ) -> None:
         self._gate = gate
+        self._console_is_open = console_is_open
         self._pages = Pages(gate.desk, console)
         self._sessions = sessions
         self._log = log
@@ -128,7 +135,9 @@ class Surface:
                 return False
         return True
 
-    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         tool = self._tools.get(plain_name(params.name))
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name}")
@@ -136,6 +145,8 @@ class Surface:
         try:
             with self._pages.shown_with(_principal(context), self._show_with(context)):
                 result = await me.run(call_tool(me, tool, params.arguments or {}))
+        except FormNeeded as needed:
+            return types.InputRequiredResult.model_validate(needed.result())
         except BasculeError as refused:
             return _failed(words.describe(refused, tool.name))
         if result.acknowledge is not None:
@@ -153,6 +164,7 @@ class Surface:
         me = self._caller(context, may_repeat=repeats(tool), as_task=True)
         arguments = params.get("arguments") or {}
         begin = partial(task_calls.work, me=me, tool=tool, arguments=arguments, desk=self._gate.desk, log=self._log)
+        begin = partial(begin, forms=is_modern(context) and me.form is not None)
         return TaskCall(me.call_id, begin, tool.waits)
 
     async def _list_resources(self, _context: Context, _params: Any) -> types.ListResourcesResult:
@@ -225,6 +237,23 @@ class Surface:
         except Exception as error:  # noqa: BLE001 - a client that cannot show it must not end the door for all others
             log_fault(self._log, error, method="elicitation/create")
 
+    def _form(self, context: Context) -> AskForm | None:
+        if self._console_is_open() or not _fills_forms(context):
+            return None
+        if is_modern(context):
+            return form_by_retry(context.params or {})
+
+        async def ask(message: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+            try:
+                async with asyncio.timeout(FORM_SECONDS):
+                    filled = await context.session.elicit_form(message, dict(schema), context.request_id)
+            except (MCPError, TimeoutError, ValidationError) as error:
+                self._log("form_not_filled", level="debug", error=error)
+                return {"action": "cancel"}
+            return {"action": filled.action, "content": filled.content}
+
+        return ask
+
     # -- around all of them --
 
     async def _boundary(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -283,8 +312,16 @@ class Surface:
             # A task outlives its request.
             progress=progress if asked and not as_task else None,
             hold=None if as_task else _delivery(context).hold,
+            form=self._form(context),
         )
         return me
+
+
+def _fills_forms(context: Context) -> bool:
+    able = context.session.client_capabilities
+    if able is None or able.elicitation is None:
+        return False
+    return able.elicitation.form is not None or able.elicitation.url is None
 
 
 def _call_id(meta: object) -> str:

@@ -16,6 +16,7 @@ from bascule.kernel.tool import Result, Tool
 from bascule.programs.mcp_stdio import words
 from bascule.programs.mcp_stdio.mcp import INTERNAL_ERROR
 from bascule.surfaces.mcp.calling import ToolCall, call_tool, content_of, go_on
+from bascule.surfaces.mcp.forms import form_request
 from bascule.surfaces.mcp.tasks import McpTask, Outcome, Status, waits_for
 
 
@@ -27,9 +28,15 @@ async def work(
     *,
     desk: Desk,
     log: Log,
+    forms: bool = False,
     finish: Callable[[Result], None] | None = None,
 ) -> Outcome:
-    """The outcome of a tool call that may take half of its task's life; `finish` adds what only the door knows."""
+    """The outcome of a tool call that may take half of its task's life; `finish` adds what only the door knows.
+
+    With `forms` the client is asked with the task, not by the door's own way.
+    """
+    if forms:
+        me.form = lambda message, schema: task.ask(form_request(message, schema))
     until = monotonic() + task.ttl_ms / 2000
     try:
         result = await me.run(_to_the_end(task, me, tool, arguments, desk=desk, until=until))
