@@ -87,3 +87,12 @@ def test_a_client_without_tasks_is_told_to_call_again_as_before(scene):
     program = scene.program(directory=PATH)
     result = program.call("exec", command="rm -rf data")["structuredContent"]
     assert (result["status"], result["next"]) == ("awaiting_approval", "workspace_run")
+
+
+def test_undo_names_the_runs_of_this_agent_newest_first(scene):
+    program = scene.program(directory=PATH)
+    runs = [program.call("create_file", path=f"new{each}", content="x")["structuredContent"]["runId"] for each in "ab"]
+    number = program.start("", method="prompts/get", name="undo", arguments={})
+    text = program.wait(number)["message"]["result"]["messages"][0]["content"]["text"]
+    assert text.index(runs[1]) < text.index(runs[0])
+    assert "run_undo" in text

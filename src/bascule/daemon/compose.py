@@ -35,6 +35,7 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
+from bascule.kernel.policy.engine import Policy
 from bascule.kernel.ports import COUNT_MAIL, ON_QUESTION, PRESENCES
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Shape
@@ -184,6 +185,10 @@ class Daemon(Composition):
         self.desk.on_news.append(announcer)
         self.ports.need(ON_QUESTION).append(announcer.asked)
         return announcer
+
+    def _change_policy(self, policy: Policy) -> None:
+        super()._change_policy(policy)
+        self.mcp.policy_changed()
 
     def _forget_agent(self, agent_id: str) -> None:
         super()._forget_agent(agent_id)

@@ -50,7 +50,7 @@ class Foreign:
         # Another broker asks no person of ours.
         self.opens_pages = False
         self.fills_forms = False
-        self.has_tasks = False
+        self.is_daemon = False
         self.ready = False
         self.fault: DoorError | None = None
         # Kept by `remote_mcp`.

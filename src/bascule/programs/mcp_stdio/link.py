@@ -114,7 +114,7 @@ class Link:
         self.opens_pages = False
         # So do forms, by a request in the middle of a call.
         self.fills_forms = False
-        self.has_tasks = True
+        self.is_daemon = True
         self.ready = False
         # Why there is no connection, once one was tried.
         self.fault: DoorError | None = None

@@ -120,14 +120,16 @@ class Request:
                 result |= {"ttlMs": ttl_ms, "cacheScope": scope}
         return {"jsonrpc": "2.0", "id": self.number, "result": result}
 
-    def initialized(self, instructions: str, *, resources: bool, tasks: bool = False) -> dict[str, Any]:
+    def initialized(self, instructions: str, *, resources: bool, daemon: bool = False) -> dict[str, Any]:
         """The answer to `initialize`, or to `server/discover`."""
         capabilities: dict[str, Any] = {"tools": {"listChanged": False}}
         if resources:
             capabilities["resources"] = {"subscribe": True, "listChanged": False}
-        if tasks and self.method == "server/discover":
+        if daemon:
+            capabilities["prompts"] = {"listChanged": False}
+        if daemon and self.method == "server/discover":
             capabilities["extensions"] = {TASKS_EXTENSION: {}}
-        elif tasks and self.version == TASKS_VERSION:
+        elif daemon and self.version == TASKS_VERSION:
             capabilities["tasks"] = TASKS_CAPABILITY
         if self.method == "server/discover":
             found = {"supportedVersions": list(MODERN_VERSIONS), "capabilities": capabilities}
@@ -151,6 +153,9 @@ class Request:
     def listed(self, what: str, items: list[dict[str, Any]]) -> dict[str, Any]:
         """Private: with other options the same program lists other things."""
         return self.answer({what: items}, ttl_ms=LIST_TTL_MS)
+
+    def no_such_prompt(self) -> BadRequest:
+        return BadRequest(self.number, INVALID_PARAMS, f"there is no prompt {str(self.params.get('name'))[:80]!r}")
 
     def no_such_method(self) -> BadRequest:
         return BadRequest(self.number, METHOD_NOT_FOUND, f"there is no method {self.method}")

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
         standing: Call | None
         opens_pages: bool
         fills_forms: bool
-        # Calls may become tasks there.
-        has_tasks: bool
+        # Our own daemon, which has tasks and prompts.
+        is_daemon: bool
 
         @property
         def handle(self) -> str | None: ...
@@ -196,11 +196,6 @@ class Program:
                 self._on_opening(request)
             case "ping":
                 self._write(request.answer({}))
-            case "tools/list":
-                listed = tools.visible(self._toolsets, self._hidden)
-                if self._lists_tasks and not request.modern:
-                    listed = tools.with_task_support(listed)
-                self._write(request.listed("tools", listed))
             case "tools/call":
                 name = tools.name_of(request.params.get("name"), self._toolsets, self._hidden)
                 if name is None:
@@ -209,6 +204,19 @@ class Program:
                 self._pass_on(request, line, tools.table()["retry"][name])
             case method if method in self._carried(request):
                 self._pass_on(request, line, "read")
+            case _:
+                self._list(request)
+
+    def _list(self, request: mcp.Request) -> None:
+        """What must be there before the daemon is."""
+        match request.method:
+            case "tools/list":
+                listed = tools.visible(self._toolsets, self._hidden)
+                if self._lists_tasks and not request.modern:
+                    listed = tools.with_task_support(listed)
+                self._write(request.listed("tools", listed))
+            case "prompts/list" if self._way.is_daemon:
+                self._write(request.listed("prompts", tools.prompts(self._toolsets)))
             case "resources/list" if self._talks:
                 self._write(request.listed("resources", tools.table()["resources"]))
             case "resources/templates/list" if self._talks:
@@ -218,17 +226,17 @@ class Program:
 
     def _carried(self, request: mcp.Request) -> tuple[str, ...]:
         """What the daemon answers, and what changes nothing when it is asked twice."""
-        tasks = mcp.TASK_METHODS if self._way.has_tasks else ()
+        more = (*mcp.TASK_METHODS, "prompts/get") if self._way.is_daemon else ()
         if not self._talks:
-            return tasks
+            return more
         listen = ("subscriptions/listen",) if request.modern else ()
-        return (*tasks, *listen, "resources/read", "resources/subscribe", "resources/unsubscribe")
+        return (*more, *listen, "resources/read", "resources/subscribe", "resources/unsubscribe")
 
     def _on_opening(self, request: mcp.Request) -> None:
         self._way.opens_pages = self._way.opens_pages or request.opens_pages
         self._way.fills_forms = self._way.fills_forms or (request.fills_forms and not request.modern)
         if request.method == "initialize":
-            self._lists_tasks = self._way.has_tasks and request.version == mcp.TASKS_VERSION
+            self._lists_tasks = self._way.is_daemon and request.version == mcp.TASKS_VERSION
         self._open(request.client)
         self._opening.append((request, self._clock() + OPENING_SECONDS))
         self._answer_openings()
@@ -259,7 +267,7 @@ class Program:
         due = [request for request, deadline in self._opening if settled or deadline <= now]
         self._opening = [item for item in self._opening if item[0] not in due]
         for request in due:
-            self._write(request.initialized(self._instructions(), resources=self._talks, tasks=self._way.has_tasks))
+            self._write(request.initialized(self._instructions(), resources=self._talks, daemon=self._way.is_daemon))
 
     def _instructions(self) -> str:
         name, fault = self._way.handle, self._way.fault

@@ -22,7 +22,7 @@ from bascule.kernel.link_protocol import McpBecame, McpOpen, McpRequest
 from bascule.kernel.tool import AskForm, Result, Retry, Tool, Toolset
 from bascule.programs.mcp_stdio import mcp, words
 from bascule.programs.mcp_stdio.tools import plain_name
-from bascule.surfaces.mcp import task_protocol
+from bascule.surfaces.mcp import prompts, task_protocol
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.forms import ClientForms, FormNeeded, form_by_retry
 from bascule.surfaces.mcp.kept_answers import KeptAnswers
@@ -166,6 +166,9 @@ class LinkSession:
             self._start_call(id_, asked, request)
         elif request.method in task_protocol.METHODS:
             self._start(id_, asked, request, self._respond(asked, request), may_repeat=True)
+        elif request.method == "prompts/get":
+            me = self._caller(asked, request, may_repeat=True)
+            self._start(id_, asked, request, self._get_prompt(me, request), may_repeat=True)
         elif "agents" in self._toolsets:
             self._on_resource_request(id_, asked, request)
         else:
@@ -407,6 +410,11 @@ class LinkSession:
                 self._listen(request, again=asked.again)
             case _:
                 raise request.no_such_method()
+
+    async def _get_prompt(self, me: ToolCall, request: mcp.Request) -> dict[str, Any]:
+        params = request.params
+        found = await me.run(prompts.get(me, params.get("name"), params.get("arguments"), self._toolsets))
+        return request.no_such_prompt().answer() if found is None else request.answer(found)
 
     async def _read(self, me: ToolCall, request: mcp.Request) -> dict[str, Any]:
         return request.resource_read(await me.run(read(me)))

@@ -37,6 +37,9 @@ class Door(Protocol):
 
     async def stop(self) -> None: ...
 
+    @property
+    def policy_changed(self) -> Callable[[], None]: ...
+
 
 def load() -> Any:
     """Import the SDK and what is built on it: about 0.6 s of CPU."""
@@ -123,6 +126,11 @@ class Mount:
     def start(self, group: asyncio.TaskGroup) -> None:
         """From now on the first request opens the door."""
         self._group = group
+
+    def policy_changed(self) -> None:
+        """Whoever lists tools here may list others now."""
+        if self._door is not None:
+            self._door.policy_changed()
 
     async def stop(self) -> None:
         """Let what is being answered go out, end sessions and streams."""

@@ -36,7 +36,7 @@ from bascule.programs.mcp_stdio.mcp import (
     TASKS_VERSION,
 )
 from bascule.programs.mcp_stdio.tools import plain_name, with_task_support
-from bascule.surfaces.mcp import recent, sdk_log, task_calls
+from bascule.surfaces.mcp import prompts, recent, sdk_log, task_calls
 from bascule.surfaces.mcp.bus import AgentBus
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.delivery import Delivery, Handover
@@ -46,6 +46,7 @@ from bascule.surfaces.mcp.http_tasks import HttpTasks, TaskCall, is_modern
 from bascule.surfaces.mcp.pages import MESSAGE, Page, Pages, Show
 from bascule.surfaces.mcp.sessions import DOOR, Session, Sessions
 from bascule.surfaces.mcp.tasks import McpTasks
+from bascule.surfaces.mcp.tool_lists import ToolLists
 
 Context = ServerRequestContext[Any, Any]
 
@@ -72,7 +73,7 @@ def open_door(
     surface = Surface(
         gate, sessions, log, tools=tools, facts=facts, tasks=tasks, console=console, console_is_open=console_is_open
     )
-    return McpDoor(surface.server, sessions)
+    return McpDoor(surface.server, sessions, surface.lists.policy_changed)
 
 
 class Surface:
@@ -92,10 +93,15 @@ class Surface:
         self._console_is_open = console_is_open
         self._pages = Pages(gate.desk, console)
         self._sessions = sessions
+        self.lists = ToolLists(self._visible)
+        sessions.lists = self.lists
         self._log = log
         # No deadline of our own: the daemon has its setting for messages that name none.
         self._facts = facts or Facts(DOOR)
         self._tools = {tool.name: tool for tool in tools}
+        # Which sets there are is seen by a tool of each.
+        present = {"agents": "send_message", "workspace": "run_undo"}
+        self._toolsets = [name for name, tool in present.items() if tool in self._tools]
         self._listed = {name: tool.listed() for name, tool in self._tools.items()}
         listed = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
         self.server: Server[Any] = Server(
@@ -103,10 +109,17 @@ class Surface:
             title=SERVER_INFO["title"],
             version=__version__,
             # What we read is this moment's, and the instructions name the agent: neither is to be kept.
-            cache_hints={"tools/list": listed, "resources/list": listed, "resources/templates/list": listed},
+            cache_hints={
+                "tools/list": listed,
+                "prompts/list": listed,
+                "resources/list": listed,
+                "resources/templates/list": listed,
+            },
             get_tool_input_schema=self._schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
             on_list_resources=self._list_resources,
             on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
@@ -120,11 +133,15 @@ class Surface:
     # -- what the SDK calls --
 
     async def _list_tools(self, context: Context, _params: Any) -> types.ListToolsResult:
-        principal = _principal(context)
-        usable = [self._listed[name] for name, tool in self._tools.items() if self._may_use(principal, tool)]
+        usable = [self._listed[name] for name in self._visible(_principal(context))]
+        if (session := _session(context)) is not None:
+            self._sessions.follow_tools(session, context.session.send_tool_list_changed)
         if context.protocol_version == TASKS_VERSION:
             usable = with_task_support(usable)
         return types.ListToolsResult.model_validate({"tools": usable})
+
+    def _visible(self, principal: Principal) -> tuple[str, ...]:
+        return tuple(name for name, tool in self._tools.items() if self._may_use(principal, tool))
 
     def _may_use(self, principal: Principal, tool: Tool) -> bool:
         """An agent sees only what the policy lets it use; a rule on params cannot be judged before there are any."""
@@ -167,6 +184,16 @@ class Surface:
         begin = partial(begin, forms=is_modern(context) and me.form is not None)
         return TaskCall(me.call_id, begin, tool.waits)
 
+    async def _list_prompts(self, _context: Context, _params: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult.model_validate({"prompts": prompts.prompts_for(self._toolsets)})
+
+    async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        me = self._caller(context, may_repeat=True)
+        found = await me.run(prompts.get(me, params.name, params.arguments, self._toolsets))
+        if found is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}")
+        return types.GetPromptResult.model_validate(found)
+
     async def _list_resources(self, _context: Context, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult.model_validate({"resources": recent.RESOURCES})
 
@@ -203,10 +230,13 @@ class Surface:
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        # Acknowledged is what can come: our lists do not change while the daemon runs.
+        # Acknowledged is what can come: of our lists only that of the tools changes while the daemon runs.
         wanted = recent.RECENT_URI in (params.notifications.resource_subscriptions or ())
-        honoured = types.SubscriptionFilter(resource_subscriptions=[recent.RECENT_URI] if wanted else None)
-        bus = AgentBus(self._gate, _principal(context))
+        honoured = types.SubscriptionFilter(
+            tools_list_changed=params.notifications.tools_list_changed,
+            resource_subscriptions=[recent.RECENT_URI] if wanted else None,
+        )
+        bus = AgentBus(self._gate, _principal(context), self.lists)
         # One for each stream, for the SDK's handler has one bus and every agent hears another.
         handler = ListenHandler(bus)
         bus.on_end = handler.close
@@ -276,8 +306,8 @@ class Surface:
     def _introduced(self, principal: Principal, result: dict[str, Any]) -> dict[str, Any]:
         """The greeting, with what depends on the agent."""
         who = f"You are the agent `{agent_of(principal)}` on this machine."
-        # The SDK promises changes of every list where it serves `subscriptions/listen`; ours have none.
-        fixed = {name: value | {"listChanged": False} for name, value in result["capabilities"].items()}
+        # The SDK promises changes of every list where it serves `subscriptions/listen`, and of none in the handshake.
+        fixed = {name: value | {"listChanged": name == "tools"} for name, value in result["capabilities"].items()}
         if "protocolVersion" not in result:
             fixed["extensions"] = {TASKS_EXTENSION: {}}
         elif result["protocolVersion"] == TASKS_VERSION:
