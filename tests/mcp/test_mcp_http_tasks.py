@@ -81,6 +81,15 @@ def test_a_session_of_2025_asks_for_a_task_and_waits_for_its_result(agent):
     eventually(lambda: bob.ticket(ticket)["status"] == "delivered", "the acknowledgement", PATIENCE)
 
 
+def test_a_stream_about_tasks_is_refused_to_who_has_not_declared_them_and_polling_is_left_to_who_has(agent):
+    client, task_id = start(agent("Ann"))
+    wanted = {"taskIds": [task_id]}
+    with client.open("subscriptions/listen", notifications=wanted) as stream:
+        assert stream.message()["error"]["code"] == -32021
+    with client.open("subscriptions/listen", notifications=wanted, meta=ABLE) as stream:
+        assert stream.message()["params"]["notifications"] == {}
+
+
 def test_the_eras_that_have_no_tasks_hear_nothing_of_them(agent):
     modern = agent("Ann").modern()
     listed = json.dumps(modern.ask("tools/list"))

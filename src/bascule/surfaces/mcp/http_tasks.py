@@ -49,6 +49,9 @@ class HttpTasks:
                 return await self._respond(ctx)
             if ctx.method == "tools/call":
                 return await self._call(ctx, call_next)
+            if ctx.method == "subscriptions/listen" and _wants_tasks(ctx) and not declares_tasks(ctx):
+                # Who has declared them is acknowledged without: at this door a task is asked for with `tasks/get`.
+                raise task_protocol.missing_capability()
         except TaskFault as fault:
             raise MCPError(fault.code, fault.message, fault.data) from None
         return await call_next(ctx)
@@ -127,6 +130,11 @@ def is_modern(ctx: Context) -> bool:
 def declares_tasks(ctx: Context) -> bool:
     able = ctx.session.client_capabilities
     return able is not None and able.extensions is not None and TASKS_EXTENSION in able.extensions
+
+
+def _wants_tasks(ctx: Context) -> bool:
+    wanted = (ctx.params or {}).get("notifications")
+    return isinstance(wanted, dict) and "taskIds" in wanted
 
 
 def _delivery(ctx: Context) -> Delivery:
