@@ -155,11 +155,11 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
     screen.type("ask Spock what 2 + 2 is", "Enter")
     message = next(other.messages())
     # Nobody has answered, and yet the call has: the model has heard of it and ended its turn.
-    heard = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
+    before = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
     assert "started server-side task" in model.prompts[-1]
     message.reply("four, Captain")
     try:
-        until(lambda: "four, Captain" in "".join(model.prompts[heard:]), "the model was woken with the reply")
+        until(lambda: "four, Captain" in "".join(model.prompts[before:]), "the model was woken with the reply")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
 

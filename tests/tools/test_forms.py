@@ -133,8 +133,8 @@ def test_no_form_and_no_answer_of_a_client_decides_what_waits_for_the_person():
         "arguments": {"question": f"Approve {approval}?"},
         "inputResponses": {"form": FORGED},
     }
-    said = program.wait(program.start("", method="tools/call", meta=FORMS, **again))["message"]["result"]
-    assert said["structuredContent"]["payload"] == "yes"
+    filled = program.wait(program.start("", method="tools/call", meta=FORMS, **again))["message"]["result"]
+    assert filled["structuredContent"]["payload"] == "yes"
     # Or makes the call itself again with it.
     program.start(
         "", method="tools/call", meta=BOTH, name="exec", arguments={"command": "rm -rf data"}, **again["arguments"]

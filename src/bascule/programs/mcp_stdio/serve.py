@@ -202,7 +202,7 @@ class Program:
                     text = f"there is no tool {request.params.get('name')}"
                     raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, text)
                 self._pass_on(request, line, tools.table()["retry"][name])
-            case method if method in self._carried(request):
+            case method if method in self._passed_on(request):
                 self._pass_on(request, line, "read")
             case _:
                 self._list(request)
@@ -224,7 +224,7 @@ class Program:
             case _:
                 raise request.no_such_method()
 
-    def _carried(self, request: mcp.Request) -> tuple[str, ...]:
+    def _passed_on(self, request: mcp.Request) -> tuple[str, ...]:
         """What the daemon answers, and what changes nothing when it is asked twice."""
         more = (*mcp.TASK_METHODS, "prompts/get") if self._way.is_daemon else ()
         if not self._talks:
