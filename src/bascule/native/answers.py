@@ -42,6 +42,12 @@ def refusal(client: Client, reason: str) -> dict[str, Any]:
     return answer(client, "enforce", Verdict(Decision.DENY, "stopped", reason), [])[0]
 
 
+def dialog(*, allow: bool, why: str = "") -> dict[str, Any]:
+    """Closes the client's own dialog; Claude Code and Codex take the same words."""
+    decision = {"behavior": "allow"} if allow else {"behavior": "deny", "message": why}
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+
 def greeting(client: Client, mode: Mode, *, closed: bool) -> dict[str, Any]:
     """For the person, when a session starts: what they chose, and what happens while nobody can be asked.
 
