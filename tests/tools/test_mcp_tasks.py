@@ -4,7 +4,7 @@ import pytest
 from test_link_sessions import Scene
 
 from bascule.foundation.errors import BasculeError
-from bascule.surfaces.mcp.tasks import MOVES, McpTask, Status, TaskLimits
+from bascule.surfaces.mcp.tasks import MOVES, McpTask, McpTasks, Status, TaskLimits
 
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 TASKS = "io.modelcontextprotocol/tasks"
@@ -144,6 +144,17 @@ def test_another_agent_cannot_read_cancel_answer_or_find_a_task(scene):
     assert get(jerry, task_id)["result"]["status"] == "cancelled"
 
 
+def test_without_the_check_of_the_owner_the_same_requests_would_succeed(scene, monkeypatch):
+    """The control of the test above."""
+    jerry, tom = scene.program(), scene.program("Tom")
+    task_id = handle(jerry, "wait_for_message")
+    find = McpTasks.find
+    monkeypatch.setattr(McpTasks, "find", lambda self, _principal, wanted: find(self, "agent:Jerry", wanted))
+    assert get(tom, task_id)["result"]["status"] == "working"
+    assert "error" not in ask(tom, "tasks/cancel", taskId=task_id)["message"]
+    assert get(jerry, task_id)["result"]["status"] == "cancelled"
+
+
 def test_a_task_goes_on_when_its_client_connects_again(scene):
     before = scene.program()
     task_id = handle(before, "wait_for_message")
@@ -151,6 +162,22 @@ def test_a_task_goes_on_when_its_client_connects_again(scene):
     scene.send(payload="later")
     again = scene.program()
     assert ended(scene, again, task_id)["result"]["structuredContent"]["payload"] == "later"
+
+
+def test_a_client_that_does_not_come_back_takes_no_message(scene):
+    """The control: a task whose client asks for it again in time goes on."""
+    tasks = scene.sessions.mcp_tasks
+    tasks.limits = TaskLimits(away_seconds=0.05)
+    before = scene.program()
+    gone, kept = handle(before, "wait_for_message"), handle(before, "send_message", agentId="Tom", payload="?")
+    scene.run(before.session.close)
+    again = scene.program()
+    assert get(again, kept)["result"]["status"] == "working"
+    scene.until(lambda: next(each for each in tasks.of("agent:Jerry") if each.task_id == gone).has_ended)
+    ticket = scene.send()
+    assert again.call("wait_for_message")["structuredContent"]["ticketId"] == ticket
+    assert get(again, gone)["result"]["statusMessage"] == "its client left"
+    assert get(again, kept)["result"]["status"] == "working"
 
 
 def test_a_call_made_again_under_its_id_is_the_same_task(scene):

@@ -1,10 +1,12 @@
 """Tasks of one session that the stdio program carries: its calls that become tasks, and what it asks about them."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from bascule.foundation.errors import NotFound
 from bascule.kernel.call import Principal
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.journal_ports import Log
@@ -33,6 +35,8 @@ class LinkTasks:
         self._log = log
         self._notify = notify
         self._grace = grace_seconds
+        # Those whose client this session has.
+        self._mine: dict[str, McpTask] = {}
         # Of each open stream of 2026-07-28, and under None of the calls of 2025-11-25.
         self._followed: dict[int | str | None, list[tuple[McpTask, Callable[[McpTask], None]]]] = {}
 
@@ -73,6 +77,7 @@ class LinkTasks:
                 return self._answered(task, request)
         if task.expiry is None:
             self._tasks.publish(task)
+        self._mine[task.task_id] = task
         if not request.modern:
             self._follow(None, task, lambda method, params: self._notify(mcp.notification(method, params)))
         return request.answer(task_protocol.created(task, modern=request.modern)), None
@@ -95,6 +100,7 @@ class LinkTasks:
             modern=request.modern,
             declared=request.takes_tasks,
         )
+        self._use(principal, request.params.get("taskId"))
         task = answer.task
         # What did not arrive is asked for again: the task keeps it.
         handover = (task.delivered, _nothing) if task is not None and task.outcome.delivered is not None else None
@@ -108,17 +114,28 @@ class LinkTasks:
         mine = {each.task_id: each for each in self._tasks.of(principal)}
         agreed = [mine[each] for each in dict.fromkeys(map(str, ids)) if each in mine]
         for task in agreed:
+            self._use(principal, task.task_id)
             self._follow(
                 request.number, task, lambda method, params: self._notify(request.on_subscription(method, params))
             )
         return [each.task_id for each in agreed]
+
+    def _use(self, principal: Principal, task_id: object) -> None:
+        """Its client is here now."""
+        with contextlib.suppress(NotFound):
+            task = self._tasks.find(principal, task_id)
+            self._mine[task.task_id] = task
+        # What has ended needs no client.
+        self._mine = {name: task for name, task in self._mine.items() if not task.has_ended}
 
     def unfollow(self, number: int | str | None) -> None:
         for task, watcher in self._followed.pop(number, ()):
             task.watchers.remove(watcher)
 
     def close(self) -> None:
-        """The connection is gone; the tasks go on."""
+        """The connection is gone; the tasks go on for a client that comes back."""
+        for task in self._mine.values():
+            self._tasks.client_left(task)
         for number in list(self._followed):
             self.unfollow(number)
 

@@ -33,6 +33,9 @@ class TaskLimits(NamedTuple):
     per_agent: int = 64
     # Results that wait to be fetched, with screenshots; the oldest go first.
     result_bytes_per_agent: int = 16 * 1024 * 1024
+    # After a connection is gone: programs reconnect within seconds and clients poll, so who has not asked by then has
+    # left, and must not take messages any more. As long as a message is out under its lease.
+    away_seconds: float = 60.0
     # Between two polls. A poll costs 0.2 ms; a person notices a second.
     poll_ms: int = 1_000
 
@@ -95,6 +98,8 @@ class McpTask:
         self._owner = owner
         # Made when the client gets the handle; until then it is a call like any other.
         self.expiry: asyncio.TimerHandle | None = None
+        # Ends it, unless its client comes back and asks.
+        self.leaving: asyncio.TimerHandle | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -202,16 +207,23 @@ class McpTasks:
                 f"there is no task {str(task_id)[:80]!r}; it ended more than its ttl ago, or the daemon was restarted",
                 hint="make the call again",
             )
+        _stays(found)
         return found
+
+    def client_left(self, task: McpTask) -> None:
+        """The connection that it came by is gone: end it unless it is asked for soon."""
+        if not task.has_ended and task.leaving is None:
+            loop = asyncio.get_running_loop()
+            task.leaving = loop.call_later(self.limits.away_seconds, self.cancel, task, "its client left")
 
     def of(self, principal: Principal) -> list[McpTask]:
         """Newest first."""
         return list(reversed(self._of.get(principal, {}).values()))
 
-    def cancel(self, task: McpTask) -> None:
+    def cancel(self, task: McpTask, why: str = "cancelled by its client") -> None:
         """Stop its work; what has ended stays as it ended."""
         if not task.has_ended:
-            task.move(Status.CANCELLED, "cancelled by its client")
+            task.move(Status.CANCELLED, why)
             _cancel(task)
 
     def drop(self, task: McpTask) -> None:
@@ -279,6 +291,7 @@ class McpTasks:
     def _forget(self, task: McpTask) -> None:
         if task.expiry is not None:
             task.expiry.cancel()
+        _stays(task)
         for kept in (self._of, self._calls):
             mine = kept.get(task.principal, {})
             if mine.pop(task.task_id, None) is not None and not mine:
@@ -295,6 +308,12 @@ class McpTasks:
 
 def waits_for(approval_id: str) -> str:
     return f"waits for the person: {approval_id}"
+
+
+def _stays(task: McpTask) -> None:
+    if task.leaving is not None:
+        task.leaving.cancel()
+        task.leaving = None
 
 
 def _cancel(task: McpTask) -> None:
