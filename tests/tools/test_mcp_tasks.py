@@ -313,9 +313,13 @@ def test_an_agent_has_so_many_tasks_and_a_finished_one_makes_room(scene):
     program = scene.program()
     first = handle(program, "wait_for_message")
     handle(program, "wait_for_message")
-    full = program.call("wait_for_message", meta=ABLE)
+    # Who leaves it to us is answered as by a server without tasks; who asks for one is told.
+    plain = program.start("wait_for_message", meta=ABLE)
+    number = program.start("", method="tools/call", name="wait_for_message", arguments={}, task={})
+    full = program.wait(number)["message"]["result"]
     assert full["isError"]
     assert "per_agent" in full["content"][0]["text"]
+    assert plain not in program.replies
     # Another agent has its own.
     handle(scene.program("Tom"), "wait_for_message")
     ask(program, "tasks/cancel", taskId=first)
@@ -338,7 +342,7 @@ def test_results_that_nobody_fetches_are_dropped_by_size_the_oldest_first(scene)
 @pytest.mark.parametrize("before", list(Status))
 @pytest.mark.parametrize("after", list(Status))
 def test_every_move_of_a_task_is_allowed_or_refused_by_the_table(before, after):
-    task = McpTask(None, "agent:Jerry", "call", 1_000, 1_000)
+    task = McpTask("agent:Jerry", "call", 1_000, 1_000)
     task.status = before
     if after is before or after in MOVES[before]:
         task.move(after)

@@ -59,7 +59,9 @@ class HttpTasks:
     async def _call(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         params = ctx.params or {}
         modern = is_modern(ctx)
-        if (modern and not declares_tasks(ctx)) or (not modern and "task" not in params):
+        # An agent that has too many is answered as one whose client takes none.
+        offered = declares_tasks(ctx) and self._tasks.has_room(_principal(ctx)) if modern else "task" in params
+        if not offered:
             return await call_next(ctx)
         ttl_ms = None if modern else task_protocol.wanted_ttl(params)
         found = self._begin(ctx)

@@ -238,7 +238,7 @@ class LinkSession:
             raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, f"there is no tool {name}")
         me = self._caller(asked, request, may_repeat=repeats(tool))
         try:
-            as_task = self._tasks.wanted(request, tool)
+            as_task = self._tasks.wanted(self._principal, request, tool)
         except TaskFault as fault:
             raise mcp.BadRequest(request.number, fault.code, fault.message, fault.data) from None
         call = self._call_as_task if as_task else self._call_tool

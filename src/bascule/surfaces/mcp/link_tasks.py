@@ -40,11 +40,12 @@ class LinkTasks:
         # Of each open stream of 2026-07-28, and under None of the calls of 2025-11-25.
         self._followed: dict[int | str | None, list[tuple[McpTask, Callable[[McpTask], None]]]] = {}
 
-    def wanted(self, request: mcp.Request, tool: Tool) -> bool:
+    def wanted(self, principal: Principal, request: mcp.Request, tool: Tool) -> bool:
         """Whether this call may, or has to, become a task."""
         may = tool.as_task and not tool.for_hooks
         if request.modern:
-            return may and request.takes_tasks
+            # An agent that has too many is answered as one whose client takes none.
+            return may and request.takes_tasks and self._tasks.has_room(principal)
         if "task" not in request.params:
             return False
         task_protocol.wanted_ttl(request.params)

@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
 
 
 class McpTask:
-    def __init__(self, owner: "McpTasks", principal: Principal, call: str, ttl_ms: int, poll_ms: int) -> None:
+    def __init__(self, principal: Principal, call: str, ttl_ms: int, poll_ms: int) -> None:
         # The extension demands that nobody can guess it.
         self.task_id = f"task_{secrets.token_hex(16)}"
         self.principal = principal
@@ -95,7 +95,6 @@ class McpTask:
         # Called after every change of the status.
         self.watchers: list[Callable[[McpTask], None]] = []
         self.work: Deferred[Outcome] | None = None
-        self._owner = owner
         # Made when the client gets the handle; until then it is a call like any other.
         self.expiry: asyncio.TimerHandle | None = None
         # Ends it, unless its client comes back and asks.
@@ -176,12 +175,15 @@ class McpTasks:
         again = next((each for each in self._all(principal) if each.call == call), None)
         if again is not None:
             return again
-        self._make_room(principal)
+        if not self.has_room(principal):
+            raise Overloaded(
+                f"{self.limits.per_agent} tasks of yours are under way (per_agent)",
+                hint="wait for some of them, or cancel some",
+                retry_after=5.0,
+            )
         limits = self.limits
         wanted = limits.default_ttl_ms if ttl_ms is None else ttl_ms
-        task = McpTask(
-            self, principal, call, min(max(wanted, limits.min_ttl_ms), limits.max_ttl_ms), poll_ms=limits.poll_ms
-        )
+        task = McpTask(principal, call, min(max(wanted, limits.min_ttl_ms), limits.max_ttl_ms), poll_ms=limits.poll_ms)
         self._calls.setdefault(principal, {})[task.task_id] = task
         task.work = self._owner.answer(work(task), f"mcp {task.task_id}")
         task.work.add_done_callback(lambda later: self._finish(task, later))
@@ -242,23 +244,20 @@ class McpTasks:
             for task in self._all(principal):
                 self.drop(task)
 
+    def has_room(self, principal: Principal) -> bool:
+        """Whether this agent may have one more; the oldest that has ended makes room for it."""
+        mine = self._all(principal)
+        if len(mine) < self.limits.per_agent:
+            return True
+        oldest = next((each for each in mine if each.has_ended), None)
+        if oldest is not None:
+            self.drop(oldest)
+        return oldest is not None
+
     # -- inside --
 
     def _all(self, principal: Principal) -> list[McpTask]:
         return [*self._of.get(principal, {}).values(), *self._calls.get(principal, {}).values()]
-
-    def _make_room(self, principal: Principal) -> None:
-        mine = self._all(principal)
-        if len(mine) < self.limits.per_agent:
-            return
-        oldest = next((each for each in mine if each.has_ended), None)
-        if oldest is None:
-            raise Overloaded(
-                f"{len(mine)} tasks of yours are under way (per_agent)",
-                hint="wait for some of them, or cancel some",
-                retry_after=5.0,
-            )
-        self.drop(oldest)
 
     def _keep_within_bytes(self, principal: Principal) -> None:
         ended = [each for each in self._of.get(principal, {}).values() if each.has_ended]
