@@ -121,6 +121,31 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
         raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
 
 
+def test_claude_code_has_our_prompts_and_its_form_answers_the_agent_and_nobody_else(make_client, model, terminal):
+    client = make_client("claude", "--agent", "Kirk")
+    model.script = lambda prompt: call("ask_person", question="Which branch?") if "ask me" in prompt else DONE
+    screen = terminal(client, client.program, "--permission-mode", "default", "--allowedTools", "mcp__agent-bridge")
+    screen.sees("shortcuts|mode")
+    screen.type("say hello", "Enter")
+    screen.sees(DONE)
+    screen.type("/agent-bridge:inbox", "Enter")
+    until(lambda: "Fetch what other agents have written to you: no unread" in model.prompts[-1], "the prompt")
+    screen.type("ask me which branch", "Enter")
+    screen.sees("Your agent Kirk asks, and an answer approves nothing")
+    screen.type("main", "Enter")
+
+    def answer():
+        # A key that comes too soon after the last one is not taken.
+        if "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT} Accept" in screen.shown():
+            time.sleep(1)
+            screen.type("Enter")
+        return next((each for each in model.prompts if "via" in each and "main" in each), None)
+
+    found = until(answer, "the answer")
+    assert '"via":"form"' in found.replace(" ", "")
+    assert '"from"' not in found
+
+
 def test_after_a_restart_a_client_that_lives_is_online_and_one_that_ended_is_not(make_client, model, spock, terminal):
     client = make_client("claude", "--agent", "Ended")
     other = spock(client.daemon)
