@@ -60,7 +60,7 @@ def test_the_audit_finds_what_is_wrong(day, browser, axe):
                 const [words, button] = [document.createElement("p"), document.createElement("button")];
                 words.textContent = "hardly seen";
                 words.style.color = "#eeeeee";
-                document.querySelector("main").append(words, button);
+                document.querySelector("main").prepend(words, button);
             }"""
         )
         assert {each.split(":")[0] for each in audit(console, axe)} == {"color-contrast", "button-name"}
