@@ -84,13 +84,39 @@ def hooks(home, client):
     return [(event, handler) for event, groups in written.items() for group in groups for handler in group["hooks"]]
 
 
+def called(daemon, agent, handler, event):
+    """A hook that is a tool of the session's own server, with its arguments filled in as Claude Code does it."""
+    given = {name: event[value.strip("${}")] for name, value in handler["input"].items()}
+    requests = [
+        {"id": 1, "method": "initialize", "params": HELLO},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": handler["tool"], "arguments": given}},
+    ]
+    done = subprocess.run(
+        [BIN / "bascule", "mcp", "--agent", agent, "--state-dir", daemon.state],
+        input="".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in requests),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=environment(),
+        check=True,
+    )
+    answers = {each.get("id"): each for each in map(json.loads, done.stdout.splitlines())}
+    return answers[2]["result"]["structuredContent"]
+
+
 @pytest.mark.parametrize("client", ["claude", "codex"])
 def test_every_configured_hook_runs_as_its_client_runs_it(daemon, home, client):
     agent = f"{client}-{os.urandom(3).hex()}"
     run(daemon, "bridge-register", "--agent", agent)
     for count, (event, handler) in enumerate(hooks(home, client), start=1):
         run(daemon, "bridge-send", agent, "the text", "--no-wait")
-        assert handler["type"] == "command"
+        if handler["type"] == "mcp_tool":
+            answer = called(daemon, agent, handler, {"hook_event_name": event, "agent_id": ""})
+            assert answer["hookSpecificOutput"]["hookEventName"] == event
+            assert f"{count} unread" in answer["hookSpecificOutput"]["additionalContext"]
+            assert "the text" not in json.dumps(answer)
+            continue
         written = {"session_id": "s-1", "cwd": str(home), "hook_event_name": event, "stop_hook_active": False}
         done = subprocess.run(
             [sys.executable, "-c", CLIENT, handler["command"]],
