@@ -11,10 +11,6 @@ from hypothesis import HealthCheck, settings
 import quick
 from daemon_process import DaemonProcess
 
-# A shell starts what it runs in the background with Ctrl-C ignored, and every process of a test would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
 # How fast a machine makes up examples, and how long one takes, is not what they are for.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

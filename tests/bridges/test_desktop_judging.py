@@ -5,6 +5,7 @@ from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, FakeWindow
 
 from bascule.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
+from bascule.desktop.terminals import is_terminal_element
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
 from bascule.testing.policies import preset
 
@@ -111,6 +112,8 @@ def test_what_is_in_an_app_cannot_be_guessed_without_looking_at_it(desktop):
     refused = guess("once more")
     assert isinstance(refused, PolicyDenied)
     assert "desktop.observe" in refused.hint
+    last = desktop.records("click")[-1]
+    assert (last["principal"], last["outcome"], last["rule"]) == (JERRY, "policy_denied", "desktop.guesses")
     # Others are not counted with it; time heals; and whoever may look may miss.
     assert isinstance(guess("another's", SPOCK), NotFound)
     desktop.house.advance(WITHIN_SECONDS + 1)
@@ -233,6 +236,23 @@ def test_terminals_ask_every_time_and_say_why(desktop):
     desktop.decide(question)
     desktop.call("typeText", **act)
     assert desktop.asks("typeText", **act)["rule"] == "terminals-ask"
+
+
+@pytest.mark.parametrize("title", ["Terminal", "Terminal 1, bash Use Alt+F1 for terminal accessibility help"])
+def test_a_terminal_inside_an_editor_is_one(desktop, title):
+    desktop.screen.window("editor").elements.append(title)
+    into = {"route": EDITOR, "target": {"selector": {"titleContains": title}}, "text": "rm -rf ~"}
+    assert desktop.asks("typeText", **into)["rule"] == "terminals-ask"
+    # The control: another field of the same editor.
+    assert desktop.asks("typeText", text="x", **TYPE)["rule"] == "desktop-acting-asks"
+
+
+@pytest.mark.parametrize(
+    ("native_role", "title", "expected"),
+    [("terminal", None, True), ("text", "Terminal 2", True), ("text", "Name", False), ("entry", None, False)],
+)
+def test_what_is_known_for_a_terminal(native_role, title, expected):
+    assert is_terminal_element(native_role, title) is expected
 
 
 @pytest.mark.parametrize(

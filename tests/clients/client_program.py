@@ -121,7 +121,7 @@ class Client:
             return [self.program, "-p", prompt, "-m", "gemini-2.5-flash", *self.options]
         return [self.program, "-p", prompt, "--allowedTools", "mcp__agent-bridge", *self.options]
 
-    def run(self, prompt):
+    def run(self, prompt, seconds=PATIENCE):
         done = subprocess.run(
             self.words(prompt),
             env=self.environment,
@@ -129,7 +129,7 @@ class Client:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=seconds,
             check=False,
         )
         output = f"{done.stdout}\n{done.stderr}\nthe model heard: {self.model.prompts}"

@@ -3,6 +3,7 @@
 import pytest
 from client_program import DONE, PROGRAMS, Client
 from scripted_model import ScriptedModel
+from terminal import Terminal
 
 from bascule.client import SyncClient
 
@@ -44,3 +45,16 @@ def spock():
     yield connect
     for each in opened:
         each.close()
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def start(client, *command):
+        opened.append(Terminal(client, *command))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.end()

@@ -9,6 +9,9 @@ from scripted_model import call
 from bascule.client import SyncClient
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+# What Claude Code puts before the line one is in.
+PROMPT = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
+PASSPHRASE = "correct horse battery staple"
 DESTROY = "rm -rf src; echo gone > left; chmod 600 keep; ln -sf nowhere link"
 
 
@@ -100,6 +103,44 @@ def test_claude_code_without_a_terminal_denies_what_asks(claude, model, wire):
     model.script = runs_shell("git push origin main; touch ran")
     claude.run("please push")
     assert not (claude.project / "ran").exists()
+
+
+# -- the client's own dialog and our desk --
+
+
+@pytest.fixture
+def asking(make_client, model, wire, terminal):
+    """Claude Code in a terminal with its dialog open, and the same question at the desk."""
+    client = make_client("claude")
+    client.switch_on()
+    daemon = wire(client.daemon)
+    daemon.call("person.set", {"passphrase": PASSPHRASE})
+    daemon.call("person.unlock", {"passphrase": PASSPHRASE})
+    daemon.call("native.mode", {"client": "claude", "mode": "enforce"})
+    model.script = runs_shell("touch ran")
+    screen = terminal(client, client.program, "--permission-mode", "default")
+    screen.sees(PROMPT)
+    screen.type("please run", "Enter")
+    screen.sees("Do you want to proceed")
+    (question,) = until(lambda: daemon.call("approvals.list", {}), "the desk has the question, too")
+    assert "touch ran" in question["summary"]
+    return client, screen, daemon, question["approvalId"]
+
+
+@pytest.mark.parametrize("decision", ["approved", "denied"])
+def test_an_answer_at_the_desk_closes_the_dialog_of_claude_code(asking, decision):
+    client, screen, daemon, approval = asking
+    daemon.call("approvals.decide", {"approvalId": approval, "decision": decision})
+    screen.sees(DONE)
+    assert (client.project / "ran").exists() is (decision == "approved")
+
+
+def test_an_answer_in_the_terminal_closes_the_question_at_the_desk(asking):
+    client, screen, daemon, _ = asking
+    screen.type("Enter")
+    screen.sees(DONE)
+    assert (client.project / "ran").exists()
+    until(lambda: daemon.call("approvals.list", {}) == [], "nobody is asked any more")
 
 
 def test_claude_code_goes_on_while_the_daemon_is_down_and_stops_where_its_user_chose_so(claude, model):

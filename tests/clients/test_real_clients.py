@@ -1,10 +1,8 @@
 """Claude Code and Codex as users run them: they ask, they are asked, they are woken, they come back after a restart."""
 
 import re
-import subprocess
 import sys
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -81,47 +79,6 @@ def test_a_client_is_asked_and_its_answer_arrives(make_client, model, spock, nam
         reply = other.ask("Kirk", QUESTION, timeout=120)
         assert reply.payload == "Paris", model.prompts
         running.result()
-
-
-class Terminal:
-    """A client in tmux, on a server of its own."""
-
-    def __init__(self, client, *command):
-        self._tmux = ["tmux", "-S", str(client.root / f"tmux-{uuid.uuid4().hex[:8]}.sock")]
-        size = ["-x", "160", "-y", "50"]
-        words = [*self._tmux, "-f", "/dev/null", "new-session", "-d", *size, *command]
-        subprocess.run(words, env=client.environment, cwd=client.project, check=True, timeout=60)
-
-    def shown(self):
-        done = subprocess.run(
-            [*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False, timeout=60
-        )
-        return done.stdout
-
-    def sees(self, words):
-        try:
-            until(lambda: re.search(words, self.shown()), words)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.shown()}") from None
-
-    def type(self, *keys):
-        subprocess.run([*self._tmux, "send-keys", *keys], check=True, timeout=60)
-
-    def end(self):
-        subprocess.run([*self._tmux, "kill-server"], check=False, timeout=60)
-
-
-@pytest.fixture
-def terminal():
-    opened = []
-
-    def start(client, *command):
-        opened.append(Terminal(client, *command))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        each.end()
 
 
 def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, model, spock, terminal):

@@ -96,7 +96,7 @@ TARGETS = {
     ),
     "game_sessions": Target(
         "games",
-        4_000,
+        2_500,
         tuple(bytes([kind]) + text for kind in range(4) for text in _GABP_MESSAGES),
         (*_GABP, *_JSON, b"\n", b"session/hello", b"events/subscribe", b"attention/opened"),
         512,
@@ -177,7 +177,7 @@ TARGETS = {
         ),
     ),
     "answers": Target(
-        "outside", 5_000, (_ANSWER, _CHUNKS, _EVENTS, _REFUSED), (*_HTTP, b"\xb2", b"-1\r\n", b"data: "), 192
+        "outside", 3_000, (_ANSWER, _CHUNKS, _EVENTS, _REFUSED), (*_HTTP, b"\xb2", b"-1\r\n", b"data: "), 192
     ),
     "settings": Target(
         "outside",
@@ -199,7 +199,7 @@ TARGETS = {
     ),
     "arguments": Target(
         "outside",
-        500,
+        300,
         (b"up\0--port\x005051\0-d", b"ledger\0verify\0--json", b"setup\0claude\0--undo", b"doctor"),
         (b"--", b"--state-dir", b"--config", b"logs", b"agents", b"person", b"clean", b"service", b"\0"),
         # argparse is not ours and not instrumented.
@@ -207,7 +207,7 @@ TARGETS = {
     ),
     "shim_lines": Target(
         "outside",
-        1_500,
+        800,
         (
             b'\x00{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"clientInfo":{"name":"x"}}}\n',
             b'\x00{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"send_message","arguments":{"to":"a","message":"b"}}}\n',
@@ -247,7 +247,7 @@ TARGETS = {
     ),
     "link_door": Target(
         "doors",
-        1_000,
+        400,
         (
             *_calls(
                 ("agents.register", '{"agentId":"Ada"}'),

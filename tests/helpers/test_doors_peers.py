@@ -310,7 +310,8 @@ def test_half_an_answer_of_netlink_names_nobody(cut):
             link.send(sock_diag._question(*ends))
             whole = link.recv(4_096)
         ports = ends[0][1], ends[1][1]
-        assert sock_diag._end(whole, *ports) == (os.getuid(), os.fstat(caller.fileno()).st_ino)
+        end = sock_diag._end(whole, *ports)
+        assert (end.uid, end.inode) == (os.getuid(), os.fstat(caller.fileno()).st_ino)
         assert sock_diag._end(whole[:cut], *ports) is None
         # Of an error, another state, another question, other ports.
         for at in (4, 8, 17, 20, 22):

@@ -1,10 +1,7 @@
-"""A mesh on NATS servers that are there already, and daemons with the same keys."""
-
-import shutil
+"""A mesh on NATS servers that are there already."""
 
 import pytest
-from live_nodes import LiveNode, Refused, live_nodes
-from living import eventually
+from live_nodes import Refused, live_nodes
 
 from nats_servers import Server
 from ports import free_port
@@ -57,32 +54,3 @@ def test_servers_that_are_wrong_are_named(tmp_path):
         with pytest.raises(Refused, match="cannot be used"):
             desk.call("mesh.join", node="desk", servers=["nats://a"], credsFile=str(creds))
         assert desk.status()["standing"] == "none"
-
-
-def test_a_copied_disk_stops_both_until_a_person_says_which_one_stays():
-    with live_nodes("desk", "laptop", bascule__mesh__engine__LIFE_SIGN_SECONDS=0.5) as (desk, laptop):
-        laptop.join(desk.begin())
-        desk.accept("laptop")
-        laptop.await_standing("member")
-        desk.await_reachable("laptop")
-        laptop.kill()
-        copied = laptop.state + "-copy"
-        shutil.copytree(laptop.state, copied, ignore=shutil.ignore_patterns("*.sock"))
-        laptop.start()
-        twin = LiveNode.__new__(LiveNode)
-        twin.name, twin.state, twin.constants, twin.is_new = "twin", copied, laptop.constants, False
-        twin.start()
-        try:
-            both = (laptop, twin)
-            eventually(lambda: any(node.status()["standing"] == "cloned" for node in both), "one of them notices")
-            stopped = next(node for node in both if node.status()["standing"] == "cloned")
-            eventually(lambda: not stopped.status().get("connected"), "it has stopped")
-            assert "bascule mesh keep" in stopped.status()["faults"][0]["remedy"]
-            twin.call("mesh.leave")
-            if laptop.status()["standing"] == "cloned":
-                laptop.call("mesh.keep")
-            desk.await_reachable("laptop")
-            laptop.await_reachable("desk")
-            eventually(lambda: laptop.status()["standing"] == "member", "it stays a member")
-        finally:
-            twin.close()

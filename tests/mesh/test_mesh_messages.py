@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from machines import Machines
+from machines import Machine, Machines
 
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound
+from bascule.mesh.copies import Copies
 
 
 @pytest.fixture
@@ -74,6 +75,34 @@ def test_a_cancelled_message_is_withdrawn_there(pair: Machines) -> None:
     laptop.call("agent:Ada", "tickets.cancel", {"ticketId": ticket, "reason": "no longer"})
     pair.settle()
     assert desk.take("Jerry") == []
+
+
+def cancelled_before_it_came(pair: Machines) -> Machine:
+    """The letter with the offer is brought once its cancel has been."""
+    laptop = pair["laptop"]
+    ticket = laptop.send("Ada", "Jerry@desk")
+    laptop.house.advance(0)
+    held = [each for each in pair.bus.moving if each[0] == "desk"]
+    assert held
+    pair.bus.moving.clear()
+    laptop.call("agent:Ada", "tickets.cancel", {"ticketId": ticket})
+    laptop.house.advance(0)
+    pair.bus.moving += held
+    while pair.bus.moving:
+        pair.deliver_one()
+    return pair["desk"]
+
+
+def test_a_message_that_comes_after_its_cancel_is_not_delivered(pair: Machines) -> None:
+    desk = cancelled_before_it_came(pair)
+    assert desk.take("Jerry") == []
+
+
+def test_without_the_tombstone_it_would_be(pair: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test before."""
+    monkeypatch.setattr(Copies, "_keep", lambda *_: None)
+    desk = cancelled_before_it_came(pair)
+    assert len(desk.take("Jerry")) == 1
 
 
 def test_a_reply_that_crosses_a_cancel_is_refused_at_home(pair: Machines) -> None:

@@ -64,6 +64,8 @@ def test_a_week_without_a_machine_leaves_its_mail_and_after_that_it_is_undeliver
         wall.off()
         assert {each["payload"] for each in (vm.await_message("in time"), vm.await_message("never"))}
         assert desk.ticket(never)["status"] == "pending"
+        both = (arrives, never)
+        eventually(lambda: {desk.ticket(each)["delivery"]["state"] for each in both} == {"arrived"}, "desk hears of it")
         vm.kill()
         late = desk.send(vm, "too late", timeoutMs=week)
         wall.set("+14d")

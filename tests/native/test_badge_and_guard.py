@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from native_scene import BRIDGE_NATIVE
 
 from bascule.foundation import paths
+from native_scene import BRIDGE_NATIVE
 from patience import PATIENCE
 
 BADGE = [sys.executable, "-I", "-m", "bascule.cli.start", "badge"]

@@ -3,76 +3,22 @@
 import os
 
 import pytest
-from native_scene import ENVIRONMENT, Scene, git, make_project, snapshot
 
 from bascule.foundation.errors import Conflict
-
-# What agents were seen to do, and worse. Each runs in a fresh copy of nothing: the undo before it put all of it back.
-SCRIPTS = [
-    "rm -rf src",
-    "rm -rf src node_modules .env",
-    "rm -rf ./*",
-    "rm -rf * .env .gitignore",
-    "find . -type f -not -path './.git/*' -delete",
-    "find src -name '*.py' -exec rm {} +",
-    "find . -path ./.git -prune -o -type d -empty -delete",
-    "git clean -fdxq",
-    "git reset -q --hard HEAD~1",
-    "git checkout -q -- .",
-    "git checkout -q feature",
-    "git branch -D feature",
-    "git stash -q",
-    "git rm -rqf src",
-    "git commit -qam x",
-    "git commit -q --amend --allow-empty -m other",
-    "git checkout -q -b other && git branch -D main",
-    "git update-ref -d refs/heads/feature",
-    "mv src gone",
-    "mv src/m1.py src/m2.py",
-    "mv src tests/",
-    ": > src/m1.py",
-    "truncate -s 0 src/*.py",
-    "shred -u src/m3.py",
-    "dd if=/dev/zero of=src/m4.py bs=1 count=10 2>/dev/null",
-    "chmod -R 777 .",
-    "chmod -x run.sh",
-    "chmod 000 private",
-    "ln -sf /etc/passwd link",
-    "rm link && echo x > link",
-    "rm -r src && echo x > src",
-    "rm run.sh && mkdir run.sh && touch run.sh/inside",
-    "sed -i s/value/broken/ src/*.py",
-    "perl -pi -e 's/value/broken/' src/m5.py",
-    "python3 -c 'import shutil; shutil.rmtree(\"src\")'",
-    "python3 - <<'E'\nimport glob, os\nfor name in glob.glob('src/*.py'):\n    os.remove(name)\nE",
-    "cp src/m1.py src/m2.py; cp -r tests/. src/",
-    "tar cf a.tar src && rm -rf src",
-    "tar czf a.tgz src && rm -rf src && mkdir src && echo x > src/new",
-    'for f in src/*.py; do echo x > "$f"; done',
-    "echo x > new.txt; mkdir -p a/b/c; touch a/b/c/d",
-    "touch 'a b' \"a'b\" -- '-rf'; rm -rf src",
-    "ln -s src again; rm -rf src",
-    "printf 'a\\0b' > src/m1.py",
-    "rm -f .gitignore .env; echo '*' > .gitignore",
-    'D=src; rm -rf "$D"',
-    "ls | grep src | xargs rm -rf",
-    "bash -c 'bash -c \"rm -rf src\"'",
-    "rm -rf empty tests src/deep",
-    "rm -rf node_modules && mkdir node_modules && echo x > node_modules/x",
-]  # fmt: skip
+from native_scene import DESTRUCTIVE, ENVIRONMENT, Scene, git, make_project, snapshot
 
 
 def test_fifty_destructive_scripts_are_undone_exactly(scene):
     was = snapshot(scene.root)
     # Put back while `private` belongs to a mode that root ignores and a user does not.
-    for script in SCRIPTS:
+    for script in DESTRUCTIVE:
         answer = scene.run(script)
         assert answer["record"] == "observed", script
         assert answer.get("output", {}) == {}, script
         assert snapshot(scene.root) != was or "stash" in script or "prune" in script, f"{script} did nothing"
         scene.undo(answer["runId"])
         assert snapshot(scene.root) == was, script
-    assert len(SCRIPTS) >= 50
+    assert len(DESTRUCTIVE) >= 50
 
 
 def test_without_a_checkpoint_the_scripts_destroy(scene):

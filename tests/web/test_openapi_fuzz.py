@@ -38,7 +38,12 @@ WrongTokenThrottle.failed = lambda self, now: None
 
 # The same cases every time; the long run looks at others every time, and names its seed where it fails.
 SAME = ("--generation-database", "none") if LONG else ("--generation-deterministic",)
-FULL = ("--phases", "coverage,fuzzing,stateful", "--max-examples", "200" if LONG else "4")
+FULL = (
+    "--phases",
+    "coverage,fuzzing,stateful" if LONG else "coverage,stateful",
+    "--max-examples",
+    "200" if LONG else "2",
+)
 SOME = ("--phases", "coverage,fuzzing" if LONG else "fuzzing", "--max-examples", "100" if LONG else "2")
 FEW = ("--phases", "fuzzing", "--max-examples", "20" if LONG else "2", "--mode", "positive")
 CALLERS = {"an agent": FULL, "the user": SOME, "a wrong token": FEW, "no token": FEW}

@@ -14,12 +14,12 @@ from bascule.desktop import previews
 from bascule.desktop.apps import App, Apps, Doing, Seen
 from bascule.desktop.browsers import is_browser
 from bascule.desktop.chords import reach_beyond
-from bascule.desktop.errors import DesktopError
+from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.extensions import ResolveResult, WindowInfo
 from bascule.desktop.protocol import FoundElement, HotkeyCall, Resolved, ResolvedElement
 from bascule.desktop.refusals import add_confirm_required, with_desktop_error
 from bascule.desktop.rows import METHODS
-from bascule.desktop.terminals import is_terminal
+from bascule.desktop.terminals import is_terminal, is_terminal_element
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.consent.blocks import Preview
 from bascule.kernel.gate import Gate
@@ -128,6 +128,13 @@ class Judging:
         )
         return Resolution(verdict=verdict, adapt=with_desktop_error(error))
 
+    @staticmethod
+    def guessed_too_often() -> Resolution:
+        error = DesktopError(Code.CONFIRM_REQUIRED, "too many guesses at what is in an app that you may not look at")
+        advice = "Look at it first (desktop.observe): the person is asked once"
+        verdict = Verdict(Decision.DENY, "desktop.guesses", error.message, advice)
+        return Resolution(verdict=verdict, adapt=with_desktop_error(error))
+
     def may_see_title(self, principal: Principal, window: WindowInfo, program: str | None) -> bool:
         return self._may_look(principal, App(window.bundle_id, program), window.pid, window.title)
 
@@ -154,7 +161,7 @@ class Judging:
             pid=found.pid,
             window=found.window_title,
             seen=self._apps.compare(call.principal, doing_of(call.method), App(found.bundle_id, found.program)),
-            terminal=is_terminal(found.bundle_id, found.program),
+            terminal=is_terminal(found.bundle_id, found.program) or _types_into_terminal(found),
             beyond=isinstance(call.params, HotkeyCall) and reach_beyond(call.params.keys),
         )
 
@@ -199,6 +206,12 @@ class Judging:
 def _notes(about: DesktopFacts, *, pictures: bool) -> tuple[str, ...]:
     notes = ((_TERMINAL_NOTE, about.terminal), (_BEYOND_NOTE, about.beyond), (_NO_PICTURE_NOTE, not pictures))
     return tuple(note for note, holds in notes if holds)
+
+
+def _types_into_terminal(found: ResolveResult) -> bool:
+    """A terminal inside another program, as editors have them."""
+    element = found.element
+    return element is not None and is_terminal_element(element.native_role, element.title)
 
 
 def doing_of(method: str) -> Doing:

@@ -67,16 +67,6 @@ def stopped() -> BasculeError:
     return refusal(DesktopError(Code.HOST_STOPPED, "input was stopped: nothing reaches the screen"))
 
 
-def look_first() -> BasculeError:
-    message = "too many guesses at what is in an app that you may not look at"
-    error = DesktopError(Code.CONFIRM_REQUIRED, message)
-    return PolicyDenied(
-        message,
-        hint="look at it first (desktop.observe): the person is asked once",
-        details={"rule": "desktop.guesses", "desktop": error.body()},
-    )
-
-
 def lost_while_looking(error: HostGone) -> BasculeError:
     desktop_error = DesktopError(Code.HOST_NOT_READY, f"{error}")
     return Unavailable(

@@ -265,8 +265,8 @@ class DesktopBridge:
             if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
                 # The app is not open: whose window will call itself so is not known yet.
                 return self._judging.about_all_windows(call, intent_of(params), awaited.title_pattern)
-            if error.code is Code.ELEMENT_NOT_FOUND:
-                await self._count_miss(call, params)
+            if error.code is Code.ELEMENT_NOT_FOUND and not await self._may_miss(call, params):
+                return self._judging.guessed_too_often()
             refusal = refusals.refusal(error)
             if isinstance(params, d.WaitUntilCall):
                 refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
@@ -281,13 +281,14 @@ class DesktopBridge:
             return await self._resolution(call, params)
         return self._judging.about_window(call, found)
 
-    async def _count_miss(self, call: Call, params: d.Routed) -> None:
+    async def _may_miss(self, call: Call, params: d.Routed) -> bool:
         """A caller that may look learns what is not there; others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
-            return
-        if not self._guesses.may(call.principal):
-            raise refusals.look_first()
-        self._guesses.missed(call.principal)
+            return True
+        may = self._guesses.may(call.principal)
+        if may:
+            self._guesses.missed(call.principal)
+        return may
 
     async def _may_look(self, call: Call, route: d.Route | None) -> bool:
         """At the app that is meant, whichever window of it."""

@@ -56,3 +56,13 @@ def is_terminal(app: str, program: str | None) -> bool:
         # A file that was replaced by an update while it runs.
         names.append(os.path.basename(program.removesuffix(" (deleted)")).lower())
     return any(fnmatchcase(name, pattern) for name in names for pattern in PATTERNS)
+
+
+# VTE says that it is a terminal. Editors made of web pages say so in the label of a text field alone, and those in
+# other languages than English are not recognised.
+_ROLE: Final = "terminal"
+_LABEL: Final = "terminal*"
+
+
+def is_terminal_element(native_role: str, title: str | None) -> bool:
+    return native_role == _ROLE or (title is not None and fnmatchcase(title.lower(), _LABEL))

@@ -50,6 +50,12 @@ def kept(reason: str) -> dict[str, Any]:
     return {"decision": "block", "reason": words}
 
 
+def dialog(*, allow: bool, why: str = "") -> dict[str, Any]:
+    """Closes the client's own dialog; Claude Code and Codex take the same words."""
+    decision = {"behavior": "allow"} if allow else {"behavior": "deny", "message": why}
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+
 def greeting(client: Client, mode: Mode, *, closed: bool) -> dict[str, Any]:
     """For the person, when a session starts: what they chose, and what happens while nobody can be asked.
 

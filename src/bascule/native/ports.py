@@ -21,5 +21,8 @@ class Machine(Protocol):
     def start_of(self, pid: int) -> ProcessStart | None:
         """None when the process is gone, or is another user's."""
 
+    def has_terminal(self, pid: int) -> bool:
+        """Whether a person sits at this client: it was not started to answer one prompt and end."""
+
     def calls_in(self, transcript: str) -> frozenset[str]:
         """Ids of the calls that a client's own record of a session names; nothing where it cannot be read. Blocks."""

@@ -39,6 +39,8 @@ class QuestionParams(Params, frozen=True, kw_only=True):
     command: Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)] | None = None
     paths: Annotated[list[str], Meta(max_length=MAX_PATHS)] = []
     url: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
+    # Of a dialog that the client has opened as well: its session. The first answer wins.
+    dialog: Annotated[str, Meta(max_length=MAX_SESSION_CHARS)] | None = None
 
 
 class HookAnswer(Result, frozen=True, kw_only=True):
@@ -48,8 +50,11 @@ class HookAnswer(Result, frozen=True, kw_only=True):
     # gap: the end of a call whose beginning nobody reported.
     # answered: a person was asked and said yes.
     record: Literal["observed", "decided", "answered", "gap"]
-    # A person can be asked at our desk (native.question), because the client cannot; `output` is what holds without.
+    # A person can be asked at our desk (native.question), because the client cannot or while its own dialog is open;
+    # `output` is what holds without.
     question: QuestionParams | None = None
+    # For how long the hook may wait for their answer; without it for one call.
+    wait_ms: int | None = None
     # What the rules say, whatever is done about it.
     verdict: str | None = None
     rule: str | None = None

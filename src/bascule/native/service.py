@@ -12,8 +12,9 @@ from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.foundation.text import one_line
 from bascule.kernel.bridge import Bridge, Gauge, KernelServices
-from bascule.kernel.call import LOCAL, Call, agent_of
+from bascule.kernel.call import DAEMON, LOCAL, Call, Principal, agent_of
 from bascule.kernel.consent import blocks
+from bascule.kernel.consent.questions import params_and_digest
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.event_ring import Fact, Kind
 from bascule.kernel.faults import log_fault
@@ -48,6 +49,13 @@ from bascule.native.protocol import (
 from bascule.native.sessions import OpenCall, Session, Sessions
 from bascule.native.tally import Tally
 
+# A dialog is raced for as long as a question at the desk lives; the client's own stays open without us.
+DIALOG_MS = 15 * 60_000
+# Nobody sits at a client that answers one prompt and ends, and Codex shows no dialog until its hook has spoken.
+HEADLESS_MS = 25_000
+CODEX_DIALOG_MS = 15_000
+# Dialogs of one session: a person answers one after the other, and subagents have a few more.
+MAX_DIALOGS = 32
 # What is under way when the daemon stops: the checkpoint after a call.
 CLOSE_SECONDS = 5.0
 
@@ -78,6 +86,9 @@ class Native:
         self.modes = Modes(kernel.store)
         self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of)
         self.tally = Tally(rfc3339(kernel.clock.wall_ms()))
+        self._desk = kernel.desk
+        # By client and session: what its open dialogs are about, and whose question at the desk is the same.
+        self._dialogs: dict[tuple[str, str], dict[str, tuple[Principal, str]]] = {}
 
     def bridge(self) -> Bridge:
         return Bridge(
@@ -144,7 +155,7 @@ class Native:
             reason=verdict.reason if verdict is not None else None,
             run_id=run_id,
             note=note,
-            question=_question_of(hook, judged) if decided and answers.needs_desk(hook.client, verdict) else None,
+            question=_question_of(hook, judged.root) if decided and answers.needs_desk(hook.client, verdict) else None,
         )
 
     async def _judge(self, call: Call, hook: Hook) -> _Judged:
@@ -188,7 +199,10 @@ class Native:
     # -- questions --
 
     async def question(self, call: Call, params: QuestionParams) -> Resolution:
-        """What the person sees; the answer is good for the same call once."""
+        """What the person sees; the answer is good for the same call once.
+
+        A client that has opened its own dialog asks, whatever our rules say: what they allow is not a person's yes.
+        """
         hook = Hook(
             client=params.client,
             name="question",
@@ -203,17 +217,63 @@ class Native:
         judged = await self._judge(call, hook)
         where = blocks.facts(f"{params.client}, in {params.cwd}, with its own tool and outside of the sandbox")
         others = blocks.text("\n".join([*params.paths, params.url or ""]).strip())
+        bound = {"policy": self._gate.policy.digest}
+        verdict = judged.verdict
+        if params.dialog is not None:
+            digest = params_and_digest(call.params, bound)[1]
+            self._opened(params.client, params.dialog, self._about(hook), (call.principal, digest))
+            if verdict is None or verdict.decision is Decision.ALLOW:
+                verdict = Verdict(Decision.ASK, "client-asks", f"{params.client} asks you in its own window, too")
         return Resolution(
             summary=f"{params.client}: {hook.title}",
             preview=(where, blocks.command(params.command) if params.command is not None else others),
-            bound={"policy": self._gate.policy.digest},
-            verdict=judged.verdict,
+            bound=bound,
+            verdict=verdict,
         )
 
     def answered(self, call: Call, params: QuestionParams, effect: RecordedEffect) -> HookAnswer:
         """A person has said yes, or no rule asks any more."""
         effect.details |= {"client": params.client, "record": "answered"}
-        return HookAnswer(record="answered")
+        if params.dialog is None:
+            return HookAnswer(record="answered")
+        effect.details["session"] = params.dialog
+        return HookAnswer(record="answered", output=answers.dialog(allow=True))
+
+    def _dialog(self, hook: Hook, session: Session) -> HookAnswer:
+        """The client shows a dialog: where hooks decide, the desk shows the same question."""
+        mode = self.modes.of(hook.client, hook.cwd)
+        if mode != "enforce" or hook.kind == "other" or hook.client == "gemini":
+            return HookAnswer(record="observed")
+        question = msgspec.structs.replace(_question_of(hook, hook.cwd or "/"), dialog=hook.session)
+        if hook.client == "codex":
+            wait_ms = CODEX_DIALOG_MS
+        else:
+            seated = session.pid is not None and self._machine.has_terminal(session.pid)
+            wait_ms = DIALOG_MS if seated else HEADLESS_MS
+        return HookAnswer(record="observed", question=question, wait_ms=wait_ms)
+
+    def _opened(self, client: str, session: str, about: str, asked: tuple[Principal, str]) -> None:
+        dialogs = self._dialogs.setdefault((client, session), {})
+        dialogs[about] = asked
+        if len(dialogs) > MAX_DIALOGS:
+            dialogs.pop(next(iter(dialogs)))
+
+    def _close_dialogs(self, client: str, session: str, about: str | None = None) -> None:
+        """The client went on: its dialog was answered there, and the same question leaves the desk."""
+        key = (client, session)
+        if key not in self._dialogs:
+            return
+        dialogs = self._dialogs[key]
+        closed = [dialogs.pop(about, None)] if about is not None else list(dialogs.values())
+        if about is None or not dialogs:
+            del self._dialogs[key]
+        tx = Transaction()
+        for principal, digest in filter(None, closed):
+            self._desk.withdraw_asked(tx, principal, rows.NATIVE_QUESTION.name, digest)
+        if tx.puts:
+            tx.subject = session
+            tx.details = {"client": client, "record": "answered", "where": "its own dialog"}
+            self._journal.commit(tx, DAEMON, rows.NATIVE_QUESTION.name, "withdrawn")
 
     # -- after --
 
@@ -221,6 +281,7 @@ class Native:
         hook = read_hook(params.client, params.event)
         session = self.sessions.note(params, hook, agent_of(call.principal))
         ended = self.sessions.ended(session, self._key_of(hook))
+        self._close_dialogs(hook.client, hook.session, self._about(hook))
         effect.details |= {
             "client": hook.client,
             "session": hook.session,
@@ -250,6 +311,10 @@ class Native:
         session = self.sessions.note(params, hook, agent_of(call.principal))
         if hook.switched_off is not None:
             return self._guard(session, hook.switched_off)
+        if hook.moment == "question":
+            return self._dialog(hook, session)
+        if hook.moment in ("prompt", "stop", "stop_failed", "end") and hook.agent is None:
+            self._close_dialogs(hook.client, hook.session)
         if hook.moment == "prompt" and hook.prompt is not None:
             session.prompt = self._digest(hook.prompt)
         if hook.moment == "start" and hook.cwd is not None:
@@ -327,16 +392,18 @@ class Native:
 
     def _key_of(self, hook: Hook) -> str:
         """The client's id of the call; where it has none, what it is about."""
-        return hook.call_id or self._digest(f"{hook.tool}\0{hook.command}\0{hook.paths}\0{hook.url}")
+        return hook.call_id or self._digest(f"{hook.tool}\0{self._about(hook)}")
+
+    def _about(self, hook: Hook) -> str:
+        return self._digest(f"{hook.command}\0{hook.paths}\0{hook.url}")
 
     def _digest(self, text: str) -> str:
         return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
 
 
-def _question_of(hook: Hook, judged: _Judged) -> QuestionParams | None:
-    if hook.kind == "other":
-        return None
-    cwd = hook.cwd or judged.root
+def _question_of(hook: Hook, root: str) -> QuestionParams:
+    assert hook.kind != "other", "no rule speaks of it"
+    cwd = hook.cwd or root
     return QuestionParams(
         client=hook.client, kind=hook.kind, cwd=cwd, command=hook.command, paths=list(hook.paths), url=hook.url
     )

@@ -4,14 +4,17 @@ Faster than a program that is started for every call: the connection is there al
 in from what it would give a hook, each as a text.
 """
 
+import asyncio
 from typing import Any
 
-from bascule.foundation.errors import Stopped
+from bascule.foundation.errors import ApprovalRequired, BasculeError, PolicyDenied, Stopped
 from bascule.kernel.tool import ADDS, Arguments, Result, Retry, Session, Tool, tool
-from bascule.native.answers import refusal
+from bascule.native.answers import dialog, refusal
 from bascule.native.protocol import Client
 from gabp import codec
 
+# A daemon that holds no call (`approval_hold_ms`) is not asked over and over.
+_SHORTEST_HOLD_SECONDS = 0.5
 _METHODS = {"PreToolUse": "native.before", "PostToolUse": "native.after", "PostToolUseFailure": "native.after"}
 
 
@@ -33,7 +36,7 @@ class HookArguments(Arguments, frozen=True, kw_only=True):
     "native_hook",
     "A client's hook",
     "For hooks of the client, not for models.",
-    uses=("native.before", "native.after", "sessions.note"),
+    uses=("native.before", "native.after", "native.question", "sessions.note"),
     hints=ADDS,
     retry=Retry.NEVER,
     for_hooks=True,
@@ -45,7 +48,30 @@ async def native_hook(me: Session, arguments: HookArguments) -> Result:
     except Stopped as stopped:
         # A person has stopped everything: that holds for agents' own tools as well, whatever their mode is.
         return Result(refusal(arguments.client, stopped.message) if method == "native.before" else {})
+    if question := answer.get("question"):
+        return Result(await _asked(me, question, answer.get("waitMs", 0) / 1000) or answer.get("output", {}))
     return Result(answer.get("output", {}))
+
+
+async def _asked(me: Session, question: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What the person says at the desk while the client's own dialog is open; nothing if they say it there."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                began = loop.time()
+                try:
+                    answer = await me.call("native.question", question)
+                except ApprovalRequired:
+                    if loop.time() - began < _SHORTEST_HOLD_SECONDS:
+                        return {}
+                else:
+                    output: dict[str, Any] = answer.get("output", {})
+                    return output
+    except PolicyDenied as denied:
+        return dialog(allow=False, why=denied.message)
+    except (BasculeError, TimeoutError):
+        return {}
 
 
 def _event(arguments: HookArguments) -> dict[str, Any]:

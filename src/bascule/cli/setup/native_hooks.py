@@ -14,6 +14,8 @@ from bascule.cli.setup.planning import SERVER, Planner, SetupRequest
 PROGRAM = "bridge-native"
 # A destructive call waits for its checkpoint, in the largest project half a minute.
 TIMEOUT_SECONDS = 60
+# At a dialog a hook waits for a person, as long as their question lives at the desk; the dialog stays usable.
+DIALOG_SECONDS = 16 * 60
 # Claude Code: tools that change, fetch or read. Searching and listing are left alone: each hook costs time.
 _CLAUDE_TOOLS = "Bash|Write|Edit|MultiEdit|NotebookEdit|Read|WebFetch"
 _CLAUDE = {
@@ -29,7 +31,7 @@ _CLAUDE = {
     "SessionEnd": None,
     "ConfigChange": None,
 }
-_CODEX = dict.fromkeys(("PreToolUse", "PostToolUse", "SessionStart", "UserPromptSubmit", "Stop"))
+_CODEX = dict.fromkeys(("PreToolUse", "PostToolUse", "PermissionRequest", "SessionStart", "UserPromptSubmit", "Stop"))
 _GEMINI = dict.fromkeys(
     ("BeforeTool", "AfterTool", "SessionStart", "SessionEnd", "BeforeAgent", "AfterAgent", "Notification")
 )
@@ -65,14 +67,18 @@ _MCP_INPUT = {
 }
 
 
-def mcp_handler() -> dict[str, Any]:
+def mcp_handler(event: str) -> dict[str, Any]:
     return {
         "type": "mcp_tool",
         "server": SERVER,
         "tool": "native_hook",
         "input": _MCP_INPUT,
-        "timeout": TIMEOUT_SECONDS,
+        "timeout": _timeout(event),
     }
+
+
+def _timeout(event: str) -> int:
+    return DIALOG_SECONDS if event == "PermissionRequest" else TIMEOUT_SECONDS
 
 
 def handler(client: str, program: str, arguments: list[str], event: str) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def handler(client: str, program: str, arguments: list[str], event: str) -> dict
                 "type": "command",
                 "command": program,
                 "args": arguments,
-                "timeout": TIMEOUT_SECONDS,
+                "timeout": _timeout(event),
             }
             if "--closed" in arguments and event == "PreToolUse":
                 # A hook that cannot be started refuses the call, too. At other events that would lock the user out.
@@ -106,7 +112,7 @@ def add_hooks(planner: Planner, program: str, *, closed: bool) -> None:
     def apply(document: JsonText) -> None:
         known = document.get("hooks")
         for event in list(known) if undo and isinstance(known, dict) else [] if undo else EVENTS[client]:
-            made = mcp_handler() if event in through_mcp else handler(client, program, arguments, event)
+            made = mcp_handler(event) if event in through_mcp else handler(client, program, arguments, event)
             _set_group(document, event, None if undo else _group(client, event, made))
 
     planner.json(settings_file(request, client), apply, comments=client == "gemini")

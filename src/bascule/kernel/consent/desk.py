@@ -244,6 +244,15 @@ class Desk:
         tx.put(self.approvals, approval_id, approval.moved(state))
         tx.after.append(partial(self._notify, approval_id))
 
+    def withdraw_asked(self, tx: Transaction, principal: Principal, method: str, digest: str) -> None:
+        """The same by what was asked, outside of runs: somebody else has answered it."""
+        waiting = self._questions.get((principal, method, digest, None))
+        granted = self.grant_for(principal, method, digest)
+        if waiting is not None:
+            self.withdraw(tx, waiting)
+        if granted is not None:
+            self.withdraw(tx, granted.approval_id)
+
     def timed(
         self,
         principal: Principal,

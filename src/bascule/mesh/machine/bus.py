@@ -218,7 +218,8 @@ def is_late(fault: BaseException) -> bool:
 
 def _nobody(server: str, subject: str) -> BusFault:
     if subject.startswith(f"{layout.JOIN}."):
-        return BusFault(Fault.NOT_SET_UP, f"nobody at {server} answers who wants to join: is that daemon running?")
+        # It may have begun the mesh a moment ago, or be starting again.
+        return BusFault(Fault.UNREACHABLE, f"nobody at {server} answers who wants to join: is that daemon running?")
     return BusFault(
         Fault.NOT_SET_UP, f"{server} has no stream for it: JetStream is off, or `bascule mesh init` was never run"
     )

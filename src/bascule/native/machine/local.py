@@ -1,6 +1,6 @@
 """This machine, as the native bridge sees it."""
 
-from bascule.native.machine.processes import start_of
+from bascule.native.machine.processes import has_terminal, start_of
 from bascule.native.machine.projects import Projects
 from bascule.native.machine.transcripts import calls_in
 from bascule.native.ports import ProcessStart
@@ -16,6 +16,9 @@ class LocalMachine:
 
     def start_of(self, pid: int) -> ProcessStart | None:
         return start_of(pid)
+
+    def has_terminal(self, pid: int) -> bool:
+        return has_terminal(pid)
 
     def calls_in(self, transcript: str) -> frozenset[str]:
         return calls_in(transcript)

@@ -1,4 +1,4 @@
-"""Whether a client's process is still there, and the same one."""
+"""Whether a client's process is still there, the same one, and with a person in front of it."""
 
 import os
 
@@ -26,3 +26,17 @@ def _without_proc(pid: int) -> ProcessStart | None:
     except OSError:
         return None
     return ProcessStart(pid, 0)
+
+
+# Claude Code's options for one prompt and its answer.
+_ONE_PROMPT = frozenset([b"-p", b"--print"])
+
+
+def has_terminal(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+        source = os.readlink(f"/proc/{pid}/fd/0")
+    except OSError:
+        return False
+    return source.startswith(("/dev/pts/", "/dev/tty")) and _ONE_PROMPT.isdisjoint(words)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from bascule.foundation import paths
 from bascule.local_client import exits
@@ -28,6 +29,7 @@ CLIENTS = ("claude", "codex", "gemini")
 # A destructive call waits for its checkpoint, which in the largest project takes half a minute.
 ANSWER_SECONDS = 60.0
 BLOCK = 2
+_SHORTEST_HOLD_SECONDS = 0.5
 _PATHS = {
     "PreToolUse": "/v1/native/before",
     "BeforeTool": "/v1/native/before",
@@ -66,8 +68,12 @@ def main(arguments: Sequence[str]) -> int:
     if not isinstance(answer, dict):
         return exits.OK
     output = answer.get("output")
-    if answer.get("question") and _agreed(own_door(state), answer["question"]):
-        return exits.OK
+    if question := answer.get("question"):
+        wait_ms = answer.get("waitMs")
+        if wait_ms is not None:
+            output = _dialog(own_door(state), question, wait_ms / 1000)
+        elif _agreed(own_door(state), question):
+            return exits.OK
     if output:
         sys.stdout.buffer.write(encode(output) + b"\n")
     return exits.OK
@@ -87,6 +93,25 @@ def _agreed(door: Door, question: Any) -> bool:
     except (DoorError, OSError):
         return False
     return True
+
+
+def _dialog(door: Door, question: Any, seconds: float) -> Any:
+    """What a person says at the desk while the client's own dialog is open; nothing if they say it there."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        began = time.monotonic()
+        try:
+            return call(door, "POST", _QUESTION, question, seconds=left).get("output")
+        except Refusal as fault:
+            if fault.code == "policy_denied":
+                decision = {"behavior": "deny", "message": fault.message}
+                return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+            # A daemon that holds no call is not asked over and over.
+            if fault.code != "approval_required" or time.monotonic() - began < _SHORTEST_HOLD_SECONDS:
+                return None
+        except (DoorError, OSError):
+            return None
+    return None
 
 
 def _refused(fault: Refusal, path: str, *, closed: bool) -> int:
