@@ -157,6 +157,7 @@ def test_everything_is_shown_before_it_is_written_and_without_a_yes_nothing_is(t
     assert done.returncode == 2
     for name in (HOOKS["claude"], SERVERS["claude"], SKILLS["claude"]):
         assert f"+++ {tmp_path / name}" in done.stdout
+        assert f"- make {tmp_path / name}" in done.stdout
     assert "pass --yes" in done.stderr
     assert list(tmp_path.iterdir()) == []
 

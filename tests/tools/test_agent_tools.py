@@ -118,6 +118,8 @@ def test_agents_are_listed_with_what_clients_sessions_do_and_what_says_so():
     over = {"client": "gemini", "session": "s3", "state": "ended", "evidence": "SessionEnd"}
     script = Script("list_agents", {}, [], [quiet, {**works, "pid": 7, "open": 1}, over])
     assert script.result["sessions"] == [quiet, works]
+    # A model reads the newest; a person has `bascule sessions`.
+    assert len(Script("list_agents", {}, [], [quiet] * 500).result["sessions"]) == 20
 
 
 def test_a_daemon_without_sessions_lists_agents_all_the_same():

@@ -424,7 +424,9 @@ async def list_agents(me: Session, arguments: ListAgentsArguments) -> Result:
         # A daemon without that bridge.
         return out
     if sessions:
-        out["sessions"] = [_pick(each, _SESSION_FIELDS) for each in sessions if each["state"] != "ended"]
+        # The newest come first.
+        live = [each for each in sessions if each["state"] != "ended"][:_SHOWN]
+        out["sessions"] = [_pick(each, _SESSION_FIELDS) for each in live]
     return out
 
 

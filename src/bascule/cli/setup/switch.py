@@ -78,6 +78,10 @@ def run_switch(args: argparse.Namespace) -> int:
         show("nothing to change")
         return 0
     show_changes(changes)
+    for change in changes:
+        # Again in short: the differences fill the screen.
+        how = "make" if change.old is None else "remove" if change.new is None else "change"
+        show(f"- {how} {change.path}")
     for step in steps:
         show(f"- {step}")
     if not args.yes and not agreed("Do this?"):
