@@ -7,12 +7,19 @@ import os
 from bascule.foundation import paths
 from bascule.foundation.agreement import is_agent_id
 
-_BUSY = ("UserPromptSubmit", "PostToolUse")
+# Other events say nothing about a turn.
+_WORDS = {
+    "UserPromptSubmit": b"busy",
+    "PreToolUse": b"busy",
+    "PostToolUse": b"busy",
+    "SessionStart": b"idle",
+    "Stop": b"idle",
+}
 
 
 def note_turn(state: str, event: str) -> None:
     handle = os.environ.get("BRIDGE_WRAPPED")
-    if not handle or not is_agent_id(handle):
+    if event not in _WORDS or not handle or not is_agent_id(handle):
         return
     try:
         # The wrapper has made the file; without one nobody wants to know. No O_TRUNC: the words are equally long, and a
@@ -20,5 +27,5 @@ def note_turn(state: str, event: str) -> None:
         file = os.open(paths.turn_file(state, handle), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
-    os.write(file, b"busy" if event in _BUSY else b"idle")
+    os.write(file, _WORDS[event])
     os.close(file)
