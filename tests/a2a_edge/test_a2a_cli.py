@@ -6,7 +6,8 @@ import httpx
 import pytest
 from edge_scene import PASSPHRASE, PeerAgent
 from exit_codes import CONFLICT, NOT_FOUND
-from living import run_command, short_dir
+from hostile import serving
+from living import eventually, run_command, short_dir
 from terminal import on_a_terminal
 
 TYPED = [("assphrase", PASSPHRASE["passphrase"])]
@@ -78,3 +79,13 @@ def test_doctor_says_how_it_is(edge):
     checks = json.loads(report)
     line = next(each for each in checks["checks"] if each["name"] == "a2a")
     assert edge.base in json.dumps(line)
+    # The same in `bascule status`.
+    assert edge.base in run_command("status", "--state-dir", edge.state).stdout
+    with serving(lambda *_: (503, {}, b"")) as server:
+        edge.person.call("a2a.addAgent", {"name": "Gone", "url": server.url})
+        edge.user.call("messages.send", {"agentId": "Gone@a2a", "payload": "x"})
+        eventually(lambda: edge.user.call("a2a.agents")[0].get("problem"), "it is found to be broken")
+    report = run_command("doctor", "--json", "--state-dir", edge.state).stdout
+    line = next(each for each in json.loads(report)["checks"] if each["name"] == "a2a")
+    assert "Gone@a2a" in line["message"]
+    edge.person.call("a2a.removeAgent", {"name": "Gone"})

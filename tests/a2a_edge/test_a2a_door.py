@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import socket
 import ssl
 
 import httpx
@@ -114,13 +116,35 @@ def test_a_revoked_token_ends_what_its_client_has_open(edge, agent):
     )
 
 
+def test_who_is_published_no_more_answers_nobody_who_waits(edge, token):
+    agents = edge.agent(), edge.agent()
+
+    async def ask():
+        headers = {"authorization": f"Bearer {token}", "a2a-version": "1.0"}
+        async with httpx.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+            waiting = [
+                asyncio.ensure_future(http.post(f"{edge.base}/{each.handle}/message:send", json=plain("x")))
+                for each in agents
+            ]
+            await asyncio.to_thread(eventually, lambda: all(each.inbox() == 1 for each in agents), "both wait")
+            await asyncio.to_thread(edge.user.call, "a2a.unpublish", {"agentId": agents[0].handle})
+            for each in agents:
+                await asyncio.to_thread(each.answer, "secret")
+            first, second = await asyncio.gather(*waiting, return_exceptions=True)
+            assert isinstance(first, httpx.HTTPError) or "secret" not in first.text
+            # The control: the other one is still published.
+            assert "secret" in second.text
+
+    run(ask())
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
         (b"", -32700),
         (b"{", -32700),
         (b"[]", -32600),
-        (b"[" * 20_000, (-32700, -32603)),
+        (b"[" * 9_000, (-32700, -32603)),
         (b'{"jsonrpc":"2.0","id":1,"method":"SendMessage"}', -32602),
         (b'{"jsonrpc":"1.0","id":1,"method":"GetTask","params":{"id":"x"}}', -32600),
         (b'{"jsonrpc":"2.0","id":{},"method":"GetTask","params":{"id":"x"}}', -32600),
@@ -217,3 +241,38 @@ def test_with_a_certificate_it_is_served_by_tls_alone(state, tmp_path):
         assert card["url"] == f"https://{path}"
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"http://{path}/.well-known/agent-card.json")
+
+
+@pytest.mark.parametrize(
+    ("bug", "most"),
+    [
+        ("", 64),
+        ("import bascule.surfaces.http.tls_accept as t; t.TlsServer.__init__.__kwdefaults__['most'] = 10**6", 300),
+    ],
+    ids=["guarded", "control"],
+)
+def test_strangers_who_say_nothing_take_few_of_the_daemons_files(state, tmp_path, bug, most):
+    """Before its handshake a connection counts for no other limit, and is one of the files that all doors share."""
+    certificate, key = map(str, certificate_in(tmp_path))
+    with Edge(state, a2a_tls_cert=certificate, a2a_tls_key=key, bug=bug) as edge, contextlib.ExitStack() as held:
+        edge.agent("Jerry")
+        pid = edge.user.call("daemon.status")["pid"]
+        before = len(os.listdir(f"/proc/{pid}/fd"))
+        for _ in range(300):
+            held.enter_context(socket.create_connection(("127.0.0.1", edge.a2a_port), PATIENCE))
+
+        def files():
+            return len(os.listdir(f"/proc/{pid}/fd")) - before
+
+        eventually(lambda: files() >= most, "as many as may come in have")
+        assert edge.user.call("agents.list")
+        assert files() <= most + 2
+        held.close()
+        trusted = ssl.create_default_context(cafile=certificate)
+        url = f"https://127.0.0.1:{edge.a2a_port}/Jerry/.well-known/agent-card.json"
+
+        def served():
+            with contextlib.suppress(httpx.HTTPError):
+                return httpx.get(url, verify=trusted, timeout=PATIENCE).status_code == 200
+
+        eventually(served, "there is room again")

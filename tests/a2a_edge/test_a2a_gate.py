@@ -244,3 +244,35 @@ def test_what_the_policy_does_not_allow_is_a_task_without_a_ticket(decision, sta
         house.gate.policy = Policy(presets_of()["standard"], "standard", "standard")
         sent = run(tasks.send(ANN, "Jerry", asked[2], "2026-01-01T00:00:00.000Z"))
         assert (sent.task_id, sent.state) == (refused[2].task_id, State.SUBMITTED)
+
+
+def test_what_a_refused_client_says_fills_no_memory_and_touches_nobody_elses_tasks():
+    """They have no ticket and no quota of one, so they are kept in memory: a few, small ones, of each client."""
+    rule = Rule(
+        name="strangers", decision=Decision.ASK, reason="not yet", principals=("a2a:*",), methods=("messages.send",)
+    )
+    with House(policy=Policy((*presets_of()["standard"], rule), "strict", "strict")) as house:
+        for handle in ("Jerry", "Mia"):
+            house.register(handle)
+            house.call("person", "a2a.publish", {"agentId": handle})
+        tasks = Tasks(house.gate, b"key", max_refused=3)
+
+        def run(work):
+            return house._within(work)
+
+        def send(client, message_id, payload="x"):
+            return run(tasks.send(client, "Jerry", Asked(message_id, "trip", payload), "2026-01-01T00:00:00.000Z"))
+
+        kept = send("a2a:Bob", "m")
+        for number in range(10):
+            refused = send(ANN, f"m{number}", "x" * 100_000)
+        assert len(str(run(tasks.show(ANN, "Jerry", refused.task_id)))) < 1_000
+        assert "100002 bytes" in run(tasks.show(ANN, "Jerry", refused.task_id)).payload
+        # Another client's, however much this one sends; and not at another agent.
+        assert run(tasks.show("a2a:Bob", "Jerry", kept.task_id)) == kept
+        with pytest.raises(NotFound):
+            run(tasks.show("a2a:Bob", "Mia", kept.task_id))
+        # Withdrawn by whose it is.
+        assert run(tasks.cancel("a2a:Bob", "Jerry", kept.task_id)).state is State.CANCELED
+        with pytest.raises(NotFound):
+            run(tasks.show("a2a:Bob", "Jerry", kept.task_id))

@@ -20,15 +20,17 @@ OPTIONS = {
 REFUSED = "Dangerous rm operation detected"
 
 
-def shell(name, model, command):
+def shell(name, model, command, folder):
     if name == "claude":
         return call("Bash", command=command, description="x")
     if name == "gemini":
         return call("run_shell_command", command=command)
+    # Codex runs no `rm -f` that it can read, and does not say that a call has failed.
+    file = folder / "script.sh"
+    file.write_text(f"{command}\nexit 0\n")
+    words = f"bash {file}"
     # Its shell has another name in every other version.
-    return (
-        call("exec_command", cmd=command) if "exec_command" in model.tools else call("shell_command", command=command)
-    )
+    return call("exec_command", cmd=words) if "exec_command" in model.tools else call("shell_command", command=words)
 
 
 class Undoing:
@@ -51,7 +53,7 @@ class Undoing:
             self.running = None
             return DONE
         self.running = self.left.pop(0)
-        return shell(self.name, self.model, self.running)
+        return shell(self.name, self.model, self.running, self.project.parent)
 
     def _undo(self, prompt):
         if re.search(REFUSED, prompt):

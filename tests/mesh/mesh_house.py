@@ -8,7 +8,7 @@ from bascule.foundation.deferred import Deferred
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import REMOTE_MAIL, REMOTES
 from bascule.mesh.knock import KnockAnswer, read_answer
-from bascule.mesh.machine_ports import Login, NotReached, OnJoin, OnWiped
+from bascule.mesh.machine_ports import JoinLogin, NotReached, OnJoin, OnWiped
 from bascule.mesh.ports import Board, Fault, Hub, PostState, Reader
 from bascule.mesh.records import Membership
 from bascule.mesh.service import Mesh
@@ -120,7 +120,7 @@ class FakeMachine:
         self.fail_where("fetch")
         return "PEM", "c" * 64
 
-    async def ask_to_join(self, login: Login, node: str, data: bytes, seconds: float) -> bytes:
+    async def ask_to_join(self, login: JoinLogin, node: str, data: bytes, seconds: float) -> bytes:
         if not self.answers:
             raise NotReached(Fault.UNREACHABLE, "nobody answers")
         return self.answers.pop(0)

@@ -2,6 +2,7 @@
 
 import os
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +17,11 @@ from bascule.mesh.admissions import (
     MAX_TRIES,
     RENEW_DAYS,
     REQUEST_SECONDS,
+    Admissions,
     mesh_secret,
 )
 from bascule.mesh.cards import CARD_DAYS, DAY_MS, BadCard, Card, Revoked, read_card, sign_card, sign_revoked, text_of
-from bascule.mesh.join_code import CODE_SECONDS
+from bascule.mesh.join_code import CODE_SECONDS, bus_key, public_text
 from bascule.mesh.knock import AnswerState, BadKnock, Party, Refusal, commitment_of, read_knock, words_between
 from bascule.mesh.membership import keys_of
 from bascule.mesh.roster import REVOKED_KEY
@@ -308,6 +310,22 @@ def test_more_questions_than_a_person_can_look_at_are_refused(holder):
     assert Joiner(holder, "later").ask().state is REFUSED
     holder.clock.advance(REQUEST_SECONDS)
     assert Joiner(holder, "later").ask().state is WAITING
+
+
+def test_a_joiner_does_not_get_the_login_of_another_node(holder, laptop, monkeypatch):
+    """All see the keys on the others' cards, and nobody proves that it has its own."""
+    laptop.ask()
+    holder.accept("laptop")
+    desk, other = holder.roster.card("desk"), Joiner(holder, "other", holder.invite())
+    other.ask()
+    open_code = public_text(bus_key(holder.invite().secret))
+    for taken in (desk.bus, laptop.party.bus, other.party.bus, open_code):
+        evil = Joiner(holder, "evil", holder.invite())
+        evil.party = msgspec.structs.replace(evil.party, bus=taken)
+        assert evil.knock().refusal == Refusal.BAD
+    # The control: with the guard off it is asked about as any other, and `users` alone keeps the server alive.
+    monkeypatch.setattr(Admissions, "_has_login_of_another", lambda *_: False)
+    assert evil.ask().state is AnswerState.WAITING
 
 
 def test_more_codes_than_anybody_needs_are_refused(holder):

@@ -1,7 +1,9 @@
 """A mesh on NATS servers that are there already."""
 
 import pytest
-from live_nodes import Refused, live_nodes
+from live_nodes import PASSPHRASE, Refused, live_nodes
+from living import eventually
+from terminal import on_a_terminal
 
 from nats_servers import Server
 from ports import free_port
@@ -25,11 +27,25 @@ def test_machines_join_on_servers_that_are_there_and_a_person_says_whose_they_ar
         with pytest.raises(Refused, match="no join codes") as refused:
             desk.invite()
         assert f"bascule join {server.url}" in refused.value.data["hint"]
-        vm.call("mesh.join", servers=[server.url], node="vm")
+
+        def join(answer):
+            typed = [("Passphrase: ", PASSPHRASE), ("Type yes: ", answer)]
+            return on_a_terminal("join", server.url, "--node", "vm", "--state-dir", vm.state, typed=typed)
+
+        assert "bascule mesh leave" in join("no").shown
         asking = desk.asking("vm")
         assert asking["words"] == vm.status()["joining"]["words"]
         desk.call("mesh.accept", node="vm", words=asking["words"], ownerName="Ann")
-        vm.await_standing("member")
+        # Whoever runs the server could have said so, of another mesh: a person here compares the words, too.
+        assert vm.status()["joining"]["compare"]
+        with pytest.raises(Refused, match="others by now"):
+            vm.call("mesh.join", words="lion crown falcon trumpet bucket")
+        # Longer than until it is told of the card.
+        with pytest.raises(AssertionError):
+            eventually(lambda: vm.status()["standing"] != "waiting", "it joins unasked", 4.0)
+        # The same command goes on where it was.
+        joined = join("yes")
+        assert (joined.code, asking["words"] in joined.shown) == (0, True), joined.shown
         desk.await_reachable("vm")
         (listed,) = [each for each in desk.call("mesh.nodes")["nodes"] if each["node"] == "vm"]
         assert (listed["owner"], listed.get("own", False)) == ("Ann", False)

@@ -7,10 +7,29 @@ import msgspec
 import pytest
 from machines import Machines
 
-from bascule.mesh.cards import Keys, text_of
+from bascule.foundation.errors import Unavailable
+from bascule.mesh import nodes
+from bascule.mesh.cards import Keys, read_directory, sign_directory, text_of
 from bascule.mesh.knock import BadKnock, Knock, Party, commitment_of, read_knock, write_knock
-from bascule.mesh.ports import Board
-from bascule.mesh.protocol import VERSION, Anchor, Body, Cancel, Hello, Item, Offer, Receipt, Reply, Taken
+from bascule.mesh.listing import free_groups, signed_listing
+from bascule.mesh.ports import MAX_VALUE_BYTES, Board
+from bascule.mesh.protocol import (
+    LISTING,
+    MAX_FREE_GROUPS,
+    VERSION,
+    Anchor,
+    Body,
+    Cancel,
+    Hello,
+    Item,
+    LifeSign,
+    ListedAgent,
+    Listing,
+    Offer,
+    Receipt,
+    Reply,
+    Taken,
+)
 from gabp import codec
 
 
@@ -209,3 +228,71 @@ def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Mac
     for _ in range(3):
         desk.house.run(lambda: desk.engine.posted(Board.LIVE, "desk", old, 0))
     assert desk.engine.halted is None
+
+
+# -- values on the boards --
+
+
+def test_a_value_larger_than_anybody_needs_is_not_read(three: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, evil = three["desk"], three["evil"]
+    agents = [ListedAgent(handle=f"a{number}", type="x" * 64, groups=["g" * 60]) for number in range(9_000)]
+    large = sign_directory(evil.keys.sign, "evil", Listing(agents=agents))
+    groups = {f"g{number:03}" + "x" * 200: 1 for number in range(100)}
+    sign = LifeSign(life="l", began=Anchor(1, "0" * 64), free=groups)
+    alive = sign_directory(evil.keys.sign, "evil", sign)
+
+    def post() -> tuple[int, bool]:
+        desk.house.run(lambda: desk.engine.nodes.posted(Board.DIRECTORY, "evil", large, 0))
+        desk.house.run(lambda: desk.engine.nodes.posted(Board.LIVE, "evil", alive, 0))
+        node = desk.engine.nodes.get("evil")
+        return len(node.agents), node.life_sign_data == alive
+
+    assert post() == (1, False)
+    # The control: with the guard off all of it is kept.
+    monkeypatch.setattr(nodes, "MAX_VALUE_BYTES", dict.fromkeys(Board, 2**30))
+    assert post() == (9_000, True)
+
+
+def test_values_of_nobody_fill_no_more_than_the_boards_hold(three: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = three["desk"]
+    known = desk.engine.nodes
+
+    def flood() -> int:
+        for number in range(60):
+            value = b"x" * 1_000_000
+            desk.house.run(lambda number=number, value=value: known.posted(Board.DIRECTORY, f"n{number}", value, 0))
+        return sum(len(value) for value, _ in known._early.values())
+
+    assert flood() == known._early_bytes <= nodes.MAX_EARLY_BYTES
+    assert flood() == known._early_bytes <= nodes.MAX_EARLY_BYTES
+    monkeypatch.setattr(nodes, "MAX_EARLY_BYTES", 2**40)
+    assert flood() == 60_000_000
+    # What is gone is kept no longer.
+    for number in range(60):
+        known.posted(Board.DIRECTORY, f"n{number}", None, 0)
+    assert (known._early, known._early_bytes) == ({}, 0)
+
+
+def test_a_node_with_very_many_agents_lists_those_that_the_others_read(three: Machines) -> None:
+    identity = three["desk"].engine.identity
+    agents = [ListedAgent(handle=f"{'x' * 50}{number}", online=number % 2 == 1) for number in range(20_000)]
+    value = signed_listing(identity, agents)
+    assert len(value) <= MAX_VALUE_BYTES[Board.DIRECTORY]
+    listed = read_directory(identity.keys.public[0], "desk", value, LISTING).agents
+    assert len(listed) > 5_000
+    assert all(each.online for each in listed)
+    assert len(free_groups(f"g{number}" for number in range(1_000))) == MAX_FREE_GROUPS
+
+
+# -- a card that ends in the middle --
+
+
+def test_a_card_that_ends_while_its_letter_is_acted_on_breaks_nothing(three: Machines) -> None:
+    desk = three["desk"]
+    _say(three, "desk", _offer(three))
+    before = desk.engine.copies.id_of("evil", "t-1")
+    three.revoked.add("evil")
+    assert desk.engine.nodes.get("evil") is None
+    assert desk.engine.copies.id_of("evil", "t-1") == before
+    with pytest.raises(Unavailable):
+        desk.engine.copies.id_of("nobody", "t-1")

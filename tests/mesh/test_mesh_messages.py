@@ -216,6 +216,42 @@ def test_a_message_for_any_machine_finds_a_member_who_is_free_long_after_all_wer
     assert laptop.show(ticket)["response"] == "mine"
 
 
+@pytest.mark.parametrize("gone", ["first", "last"])
+def test_a_message_for_any_machine_goes_on_when_one_that_was_asked_is_revoked(three: Machines, gone: str) -> None:
+    laptop = three["laptop"]
+    ticket = laptop.send("Ada", "reviewers@any")
+    for _ in range(4):
+        three.advance(3)
+        three.settle()
+    first, last = laptop.engine._state.home.rows[ticket].nodes
+    revoked, other = (first, last) if gone == "first" else (last, first)
+    three.revoke(revoked)
+    three.settle()
+    assert laptop.show(ticket)["status"] == "pending"
+    assert all(item.node != revoked for item in laptop.engine._state.out.rows.values())
+    waiting = three[other].house.begin(f"agent:R-{other}", "inbox.take", {"agentId": f"R-{other}", "waitMs": 300_000})
+    for _ in range(20):
+        three.advance(3)
+        three.settle()
+    (message,) = waiting.result()["messages"]
+    three[other].reply(f"R-{other}", message["ticketId"], "mine")
+    three.settle()
+    assert laptop.show(ticket)["response"] == "mine"
+
+
+def test_a_message_for_any_machine_ends_when_the_last_that_has_the_group_is_revoked(three: Machines) -> None:
+    laptop = three["laptop"]
+    ticket = laptop.send("Ada", "reviewers@any")
+    three.settle()
+    for name in ("desk", "vm"):
+        three.revoke(name)
+        three.settle()
+    assert laptop.show(ticket)["status"] == "cancelled"
+    assert "revoked" in laptop.show(ticket)["reason"]
+    # Nobody is told who is no machine any more.
+    assert laptop.engine._state.out.rows == {}
+
+
 def test_a_group_of_another_machine_is_online_while_a_member_is(three: Machines) -> None:
     laptop = three["laptop"]
     sent = laptop.call("agent:Ada", "messages.send", {"agentId": "reviewers@vm", "payload": "hello"})

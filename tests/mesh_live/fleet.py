@@ -188,7 +188,8 @@ class Fleet:
             if len(self.nodes) == 1:
                 self._begin(node, where)
             else:
-                node.call("mesh.join", **where)
+                asked = node.call("mesh.join", **where)
+                node.call("mesh.join", words=asked["joining"]["words"])
                 self.nodes[0].accept(name)
         for node in self.nodes:
             eventually(lambda node=node: node.status().get("connected"), f"{node.name} is connected")

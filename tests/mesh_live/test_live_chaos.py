@@ -13,7 +13,7 @@ from talkers import Talk
 
 NAMES = ("desk", "laptop", "vm")
 # BASCULE_CHAOS_SECONDS is how long things go wrong; a run of an hour is the long one's.
-SECONDS = float(os.environ.get("BASCULE_CHAOS_SECONDS", "12"))
+SECONDS = float(os.environ.get("BASCULE_CHAOS_SECONDS", "8"))
 LONG_SECONDS = float(os.environ.get("BASCULE_CHAOS_SECONDS", "3600"))
 
 

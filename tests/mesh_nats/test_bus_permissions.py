@@ -4,6 +4,7 @@ Each attack has a control: the same command by a user who may do everything work
 """
 
 import asyncio
+import json
 
 import pytest
 import uvloop
@@ -15,7 +16,7 @@ from bascule.mesh.machine.bus import Bus
 from bascule.mesh.machine.layout import Permissions
 from bascule.mesh.machine.login import BusFault
 from bascule.mesh.machine.nats_post import NatsPost
-from bascule.mesh.ports import Board, Fault
+from bascule.mesh.ports import MAX_VALUE_BYTES, Board, Fault
 from nats_servers import Recorder, cluster
 from nats_stories import posts
 
@@ -195,6 +196,46 @@ def test_the_server_is_not_made_to_obey_its_own_confirmation(servers, command):
             assert reader.openings == 1
             assert (await vm._mailbox_now(vm._bus))[0] == reader.mailbox
             assert vm.state.fault is None
+
+    run(story)
+
+
+@pytest.mark.parametrize("board", [Board.CARDS, Board.DIRECTORY])
+def test_a_header_on_its_own_value_empties_no_board(servers, board):
+    """`Nats-Rollup: all` makes the server forget everything else in a stream that allows it: of the cards also the list
+    of those revoked, which a node that was away then never hears of."""
+
+    async def story():
+        root, mallory = await connected(servers, ROOT), await connected(servers, "mallory")
+
+        async def rolled_up(bus, subjects, stream):
+            for subject in subjects:
+                await root.request(subject, b"value")
+            replies: list[bytes] = []
+            bus.subscribe(f"{bus.inbox}.rolled", lambda message: replies.append(message.data))
+            bus.publish(subjects[-1], b"mine", f"{bus.inbox}.rolled", {"Nats-Rollup": "all"})
+            while not replies:
+                await bus.answers()
+            info = json.loads(await root.request(f"{layout.API}.STREAM.INFO.{stream}", b""))
+            return info["state"]["messages"], b"not permitted" in replies[0]
+
+        keys = [layout.board_key(board, key) for key in ("_revoked", "vm", "mallory")]
+        assert await rolled_up(mallory, keys, layout.bucket(board)) == (3, True)
+        # The control: a stream as buckets of NATS are otherwise.
+        await root.api("STREAM.CREATE.OPEN", {"name": "OPEN", "subjects": ["open.*"], "allow_rollup_hdrs": True})
+        assert await rolled_up(root, ["open.a", "open.b", "open.c"], "OPEN") == (1, False)
+        await root.api("STREAM.DELETE.OPEN")
+
+    run(story)
+
+
+@pytest.mark.parametrize("board", Board)
+def test_a_node_leaves_no_more_on_a_board_than_a_value_may_be(servers, board):
+    async def story():
+        mallory = await connected(servers, "mallory")
+        size = MAX_VALUE_BYTES[board]
+        assert b'"seq"' in await mallory.request(layout.board_key(board, "mallory"), b"x" * (size - 1_000))
+        assert b"exceeds" in await mallory.request(layout.board_key(board, "mallory"), b"x" * (size + 1))
 
     run(story)
 

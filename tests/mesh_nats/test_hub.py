@@ -8,15 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hub_scene import Home, opened, started, until
 
 from bascule.mesh.cards import Keys
 from bascule.mesh.machine import hub_config
-from bascule.mesh.machine.hub import NatsHub, reachable_at
-from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
+from bascule.mesh.machine.hub import reachable_at
+from bascule.mesh.machine.login import BusFault, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.machine.nats_program import find_program
 from bascule.mesh.machine.set_up import ask_to_join, set_up
@@ -25,63 +26,6 @@ from nats_servers import Recorder
 from nats_stories import run
 from patience import PATIENCE
 from ports import free_port
-
-
-class Home:
-    """A hub, its node and its files."""
-
-    def __init__(self, folder: Path, port: int | None = None) -> None:
-        self.port = port or free_port()
-        self.keys = Keys.new()
-        self.folder = folder / "hub"
-        self.faults: list[tuple[str, BaseException]] = []
-        self.hub = self.made()
-
-    def made(self) -> NatsHub:
-        return NatsHub(
-            str(self.folder),
-            node="home",
-            bus_key=self.keys.public[2],
-            listen=f"127.0.0.1:{self.port}",
-            report=lambda what, error: self.faults.append((what, error)),
-        )
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        return (f"tls://{self.hub.own_address}",)
-
-    def login(self, user: str, keys: Keys) -> Login:
-        return Login(user, keys.bus, self.servers, self.hub.certificate_pem)
-
-    def post(self, node: str, keys: Keys) -> NatsPost:
-        return NatsPost(node, keys, self.servers, certificate=self.hub.certificate_pem)
-
-    @property
-    def pid(self) -> int:
-        return int((self.folder / "pid").read_text())
-
-
-@contextlib.asynccontextmanager
-async def started(folder: Path) -> AsyncIterator[Home]:
-    home = Home(folder)
-    try:
-        await home.hub.start()
-        await set_up(home.login("home", home.keys), max_bytes=home.hub.mail_bytes)
-        yield home
-    finally:
-        await home.hub.close()
-    assert home.faults == []
-
-
-@contextlib.asynccontextmanager
-async def opened(post: NatsPost) -> AsyncIterator[Recorder]:
-    reader = Recorder()
-    await post.open(reader)
-    try:
-        await reader.until(lambda: reader.is_open)
-        yield reader
-    finally:
-        await post.close()
 
 
 @contextlib.contextmanager
@@ -98,12 +42,6 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-async def until(true) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - another process sets no event
-            await asyncio.sleep(0.02)
 
 
 def test_admitted_nodes_exchange_letters_over_tls(tmp_path):

@@ -11,6 +11,8 @@ from typing import Self
 
 import pytest
 
+from bascule.mesh.machine import nats_post
+from bascule.mesh.machine.login import BusFault
 from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.ports import Board, Fault, NotMailed
 from faults.lacking import missing_here, only_root
@@ -211,5 +213,24 @@ def test_a_board_that_is_full_is_told_as_such(tmp_path, monkeypatch):
                 await reader.until(lambda: ada.state.fault is Fault.FULL)
                 ada.put(Board.DIRECTORY, "ada", b"x")
                 await reader.until(lambda: ada.state.fault is None)
+
+    run(story)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["guarded", "control"])
+def test_a_fault_that_is_over_is_not_told_for_ever_although_nobody_has_a_letter_to_send(tmp_path, monkeypatch, again):
+    async def story():
+        monkeypatch.setattr(nats_post, "MAIL_AGAIN_SECONDS", 0.2 if again else 600.0)
+        with cluster(tmp_path) as servers:
+            await servers.set_up()
+            async with posts(servers, "ada") as [(ada, reader)]:
+                ada._fault("mail", BusFault(Fault.FULL, "its disk was full a moment ago"))
+                assert ada.state.fault is Fault.FULL
+                if again:
+                    await reader.until(lambda: ada.state.fault is None)
+                else:
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(1.0):
+                            await reader.until(lambda: ada.state.fault is None)
 
     run(story)

@@ -8,7 +8,7 @@ import pytest
 
 from bascule.mesh.cards import Keys
 from bascule.mesh.machine import connection as connections
-from bascule.mesh.machine.connection import Connection
+from bascule.mesh.machine.connection import NatsConnection
 from bascule.mesh.machine.feed import _place
 from bascule.mesh.machine.login import BusFault
 from bascule.mesh.machine.nats_post import MAX_FAULTS, NatsPost
@@ -97,7 +97,7 @@ def test_a_server_that_asks_for_life_and_never_reads_is_left(monkeypatch):
                 await writer.drain()
 
         async with rogue(serve) as port:
-            connection = Connection(print, lambda why: lost.done() or lost.set_result(why), print)
+            connection = NatsConnection(print, lambda why: lost.done() or lost.set_result(why), print)
             await connection.open("127.0.0.1", port, tls=None, handshake_first=False, login=lambda _: {})
             assert await asyncio.wait_for(lost, PATIENCE) == "it does not read"
 
@@ -118,7 +118,7 @@ def test_a_server_that_forbids_ever_new_subjects_fills_nothing():
         notices = asyncio.Event()
         post = NatsPost("laptop", Keys.new(), ())
         async with rogue(serve) as port:
-            connection = Connection(
+            connection = NatsConnection(
                 lambda text: post._on_forbidden(text, _fault(text)), lambda _why: None, lambda *_: None
             )
             await connection.open("127.0.0.1", port, tls=None, handshake_first=False, login=lambda _: {})

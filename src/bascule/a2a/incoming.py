@@ -5,10 +5,18 @@ import importlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.publishing import Door, Publishing
 from bascule.a2a.tasks import Tasks
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import MethodNotAllowed, NotFound, Overloaded, Unauthenticated, Unavailable
+from bascule.foundation.errors import (
+    MethodNotAllowed,
+    NotFound,
+    Overloaded,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
 from bascule.foundation.tasks import Tasks as OwnedTasks
 from bascule.kernel.call import Principal
 from bascule.kernel.faults import EventLog, log_fault
@@ -43,6 +51,7 @@ class Incoming:
         log: EventLog,
         *,
         max_open: int = MAX_OPEN_PER_CLIENT,
+        max_values: int = MAX_VALUES,
     ) -> None:
         self._publishing = publishing
         self._tasks = tasks
@@ -50,12 +59,15 @@ class Incoming:
         self._clock = clock
         self._log = log
         self._max_open = max_open
+        self._max_values = max_values
         # The modules that know the SDK: there once the door is open.
         self._serve: Callable[..., Awaitable[None]] | None = None
         self._sdk: Any = None
-        self._open: dict[Principal, set[asyncio.Task[None]]] = {}
+        # By client; each with the agent that it is about.
+        self._open: dict[Principal, dict[asyncio.Task[None], str]] = {}
         self._owned = OwnedTasks(lambda name, error: log_fault(log, error, task=name))
         publishing.on_revoked.append(self.end_client)
+        publishing.on_unpublished.append(self.end_agent)
 
     async def load(self) -> None:
         """Import the SDK: a second of a processor, beside the loop."""
@@ -76,14 +88,20 @@ class Incoming:
             return
         if not client.partition(":")[2]:
             raise Unauthenticated("a token is needed", hint="send `Authorization: Bearer <token>`")
+        if has_too_many_values(body, self._max_values):
+            raise TooLarge(
+                f"the request has more than {self._max_values} values, or is not in UTF-8",
+                hint="send fewer, or all of it as one text",
+            )
         caller = self._sdk.handler.Caller(client, handle)
         scope["path"], scope["raw_path"] = f"/{rest}", f"/{rest}".encode()
         await self._exchange(caller, scope, body, receive, send)
 
     async def _exchange(self, caller: Any, scope: Scope, body: bytes, receive: Any, send: Any) -> None:
-        """In a task of its own, which ends when the client leaves or its token is revoked."""
+        """In a task of its own, which ends when the client leaves, its token is revoked or the agent is published no
+        more."""
         assert self._serve is not None
-        serving = self._open.setdefault(caller.client, set())
+        serving = self._open.setdefault(caller.client, {})
         if len(serving) >= self._max_open:
             raise Overloaded(
                 f"{len(serving)} requests of yours are open",
@@ -101,13 +119,13 @@ class Incoming:
 
         work = self._owned.start(_finished(self._serve(caller, scope, received, send)), "a2a request")
         leaving = self._owned.start(_left(receive, work), "a2a client")
-        serving.add(work)
+        serving[work] = caller.handle
         try:
             await asyncio.wait({work})
         finally:
             work.cancel()
             leaving.cancel()
-            serving.discard(work)
+            serving.pop(work, None)
             if not serving:
                 self._open.pop(caller.client, None)
         if not work.cancelled():
@@ -116,6 +134,11 @@ class Incoming:
     def end_client(self, client: Principal) -> None:
         for task in tuple(self._open.get(client, ())):
             task.cancel()
+
+    def end_agent(self, handle: str) -> None:
+        for serving in list(self._open.values()):
+            for task in [task for task, about in serving.items() if about == handle]:
+                task.cancel()
 
     def end(self) -> None:
         """New requests are refused; what waits is answered by those it waits for."""

@@ -133,6 +133,7 @@ class Outgoing:
             conversation_id=message.conversation_id,
             expect_reply=message.expect_reply,
             at=message.at,
+            sender=message.sender,
         )
         tx.put(self._letters, message.ticket_id, letter)
         tx.after.append(partial(self._start_delivery, message.ticket_id))
@@ -177,10 +178,10 @@ class Outgoing:
             for ticket_id in sorted(tickets):
                 self._start_delivery(ticket_id)
 
-    def resume(self, _tx: Transaction) -> None:
-        """A person lets things begin again."""
-        for name in list(self._open):
-            self._wake_all(name)
+    def resume(self, tx: Transaction) -> None:
+        """A person lets things begin again: what waits is woken in the turn in which that counts, and looks in the
+        next one."""
+        tx.after += [partial(self._wake_all, name) for name in self._open]
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -292,15 +293,16 @@ class Outgoing:
         await self._receive(ticket_id, answer)
 
     def _before(self, ticket_id: str, letter: Letter) -> str:
-        """The letter of the same conversation that the agent answered last."""
+        """The letter of the same conversation that the agent answered last. Of the same sender: anybody here may name a
+        conversation, and the agent there would go on with it as if it were the first one."""
         if letter.conversation_id is None:
             return ""
         return max(
             (
                 (each.at, other)
                 for other, each in self._letters.rows.items()
-                if each.peer == letter.peer
-                and each.conversation_id == letter.conversation_id
+                if (each.peer, each.conversation_id, each.sender)
+                == (letter.peer, letter.conversation_id, letter.sender)
                 and other != ticket_id
                 and each.context_id
             ),

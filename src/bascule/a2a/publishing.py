@@ -54,6 +54,8 @@ class Publishing:
             self.clients.apply(name, client)
         # Called with a principal whose token is no longer valid.
         self.on_revoked: list[Callable[[Principal], None]] = []
+        # Called with a handle that is published no more.
+        self.on_unpublished: list[Callable[[str], None]] = []
 
     def client_of(self, token: str) -> Principal | None:
         name = self._tokens.find_hash(hash_token(token)) if 0 < len(token) <= MAX_TOKEN_CHARS else None
@@ -82,6 +84,7 @@ class Publishing:
             raise NotFound(f"{params.agent_id} is not published", hint="`bascule a2a published` lists what is")
         tx.put(self.handles, params.agent_id, None)
         tx.subject = params.agent_id
+        tx.after += [partial(callback, params.agent_id) for callback in self.on_unpublished]
         return self._view(params.agent_id, published)
 
     def list_published(self, call: Call, params: Nothing) -> PublishedList:

@@ -67,6 +67,8 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str | None
     expect_reply: bool
     at: int
+    # Whose message it is: what the agent was told in confidence is continued by nobody else.
+    sender: str = ""
     stage: Stage = Stage.WAITING
     # What the agent said: its task, and the context that later messages of the conversation name.
     task_id: str = ""

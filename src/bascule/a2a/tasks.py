@@ -28,8 +28,10 @@ PREFIX = "a2a_"
 MAX_ID_CHARS = 256
 # Tickets that one list looks at: more than a client can have open, with what it settled lately.
 MAX_LISTED = 1_000
-# Refused messages whose tasks can still be asked for. They have no ticket, so they are kept here, in memory.
-MAX_REFUSED = 1_000
+# Refused messages of one client whose tasks can still be asked for. They have no ticket, so they are kept in memory.
+MAX_REFUSED = 100
+# Of the words of such a message: whoever said more still has it.
+MAX_REFUSED_BYTES = 2_048
 _DIGEST_CHARS = 32
 
 
@@ -127,7 +129,8 @@ class Tasks:
         self._gate = gate
         self._key = key
         self._max_refused = max_refused
-        self._refused: OrderedDict[tuple[Principal, str], Task] = OrderedDict()
+        # By client; then by agent and task.
+        self._refused: dict[Principal, OrderedDict[tuple[str, str], Task]] = {}
 
     async def send(self, client: Principal, handle: str, asked: Asked, now: str) -> Task:
         """The same message again is the same task."""
@@ -147,13 +150,13 @@ class Tasks:
             # Published, and nobody is registered by that name now: the same to a client as being refused.
             state = State.REJECTED if isinstance(error, NotFound) else self._refusal(client, params)
             task = Task(task_id, context_id, asked.message_id, state, now, asked.payload, reason=error.message)
-            self._remember(client, task)
+            self._remember(client, handle, task)
             return task
-        self._refused.pop((client, task_id), None)
+        self._refused_of(client).pop((handle, task_id), None)
         return await self.show(client, handle, task_id)
 
     async def show(self, client: Principal, handle: str, task_id: str) -> Task:
-        if (refused := self._refused.get((client, task_id))) is not None:
+        if (refused := self._refused_of(client).get((handle, task_id))) is not None:
             return refused
         ticket = _TICKET.decode(await self._encoded(client, "tickets.show", task_id))
         if handle not in (ticket.target_agent, ticket.group):
@@ -178,6 +181,9 @@ class Tasks:
         task = await self.show(client, handle, task_id)
         if task.state in TERMINAL and task.state is not State.CANCELED:
             raise NotCancelable(f"the task is {task.state.value}")
+        if self._refused_of(client).pop((handle, task_id), None) is not None:
+            # Nobody has it: there is nothing to withdraw.
+            return task._replace(state=State.CANCELED)
         try:
             await self._call(client, "tickets.cancel", {"ticketId": task_id})
         except Conflict as error:
@@ -212,11 +218,18 @@ class Tasks:
         verdict = self._gate.verdict(client, "messages.send", params)
         return State.AUTH_REQUIRED if verdict.decision is Decision.ASK else State.REJECTED
 
-    def _remember(self, client: Principal, task: Task) -> None:
-        self._refused[client, task.task_id] = task
-        self._refused.move_to_end((client, task.task_id))
-        while len(self._refused) > self._max_refused:
-            self._refused.popitem(last=False)
+    def _refused_of(self, client: Principal) -> dict[tuple[str, str], Task]:
+        return self._refused.get(client) or OrderedDict()
+
+    def _remember(self, client: Principal, handle: str, task: Task) -> None:
+        size = len(codec.encode(task.payload))
+        if size > MAX_REFUSED_BYTES:
+            task = task._replace(payload=f"({size} bytes; of a message that was refused they are not kept)")
+        mine = self._refused.setdefault(client, OrderedDict())
+        mine[handle, task.task_id] = task
+        mine.move_to_end((handle, task.task_id))
+        while len(mine) > self._max_refused:
+            mine.popitem(last=False)
 
     def _conversation(self, client: Principal, context_id: str) -> str:
         """Two clients that say the same context are in two conversations, and in none of this machine."""

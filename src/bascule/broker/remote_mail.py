@@ -20,11 +20,19 @@ from bascule.broker.records import Message, Ticket
 from bascule.broker.state import BrokerState, message_key
 from bascule.broker.tickets import Tickets
 from bascule.broker.views import is_settled
-from bascule.foundation.errors import Conflict, NotFound, TooLarge
+from bascule.foundation.errors import NotFound, TooLarge
 from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.call import Principal
 from bascule.kernel.journal import Transaction
-from bascule.kernel.ports import Incoming, IncomingReply, KnownTicket, OnAgents, Outgoing, RemoteAgent
+from bascule.kernel.ports import (
+    Incoming,
+    IncomingReply,
+    KnownTicket,
+    OnAgents,
+    Outgoing,
+    RemoteAgent,
+    TicketCancelled,
+)
 
 _replace = msgspec.structs.replace
 _EVENTS = {
@@ -107,7 +115,7 @@ class RemoteMail:
     def answer(self, tx: Transaction, ticket_id: str, reply: IncomingReply) -> None:
         ticket = self._home(ticket_id)
         if ticket.status is TicketStatus.CANCELLED:
-            raise Conflict("ticket cancelled", hint="the sender withdrew it; stop working on it")
+            raise TicketCancelled
         self._check_size(reply.payload, reply.metadata)
         check_kept_of_machine(self._state, reply.sender, len(reply.payload))
         self._tickets.answer(tx, ticket, reply.sender, reply.payload, reply.metadata)

@@ -35,7 +35,7 @@ from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFo
 from bascule.foundation.ids import COPY_ID_PREFIX, new_ticket_id
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, is_outside, sender_name
 from bascule.kernel.journal import Journal, Transaction
-from bascule.kernel.ports import IncomingReply, OnQuestion, Outgoing, RemoteAgent
+from bascule.kernel.ports import IncomingReply, OnQuestion, Outgoing, RemoteAgent, TicketCancelled
 from gabp import codec
 
 _replace = msgspec.structs.replace
@@ -185,7 +185,7 @@ class Tickets:
                 hint=f"reply as {ticket.target}: bridge-reply --agent {ticket.target}",
             )
         if ticket.status is TicketStatus.CANCELLED:
-            raise Conflict("ticket cancelled", hint="the sender withdrew it; stop working on it")
+            raise TicketCancelled
         payload = codec.encode(params.payload)
         if len(payload) > state.limits.max_payload_bytes:
             raise TooLarge(

@@ -129,7 +129,13 @@ class Daemon(Composition):
                 ANCHORS.provided_by(self.anchors),
                 SIDE_APP.provided_by(self._side_app),
                 OUTSIDE_DOOR.provided_by(
-                    OutsideDoors(self._outside_app, clock, log, partial(self._note_wrong_token, "a2a"))
+                    OutsideDoors(
+                        self._outside_app,
+                        clock,
+                        log,
+                        on_open=lambda at: self.doors.update(a2a=at),
+                        on_wrong_token=partial(self._note_wrong_token, "a2a"),
+                    )
                 ),
                 CONSOLE_IS_OPEN.provided_by(self.console_is_open),
             ],

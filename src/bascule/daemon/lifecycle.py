@@ -194,7 +194,8 @@ async def _live(
     most = room_for_connections(claim_files())
     room = ConnectionLimit(most)
     doors = [HttpDoor(daemon.web_app("unix"), http, room=room)]
-    daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)}
+    # Those of bridges are there already.
+    daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)} | daemon.doors
     if tcp is not None:
         port = tcp.getsockname()[1]
         tls = (own.tls_cert, own.tls_key) if own.tls_cert else None

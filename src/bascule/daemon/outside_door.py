@@ -54,8 +54,18 @@ class MakeApp(Protocol):
 
 
 class OutsideDoors:
-    def __init__(self, make_app: MakeApp, clock: Clock, log: Log, on_wrong_token: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        make_app: MakeApp,
+        clock: Clock,
+        log: Log,
+        *,
+        on_open: Callable[[str], None],
+        on_wrong_token: Callable[[], None],
+    ) -> None:
+        """`on_open` is called with where it is."""
         self._make_app = make_app
+        self._on_open = on_open
         self._clock = clock
         self._log = log
         self._on_wrong_token = on_wrong_token
@@ -84,6 +94,7 @@ class OutsideDoors:
         app = self._make_app(admission, RouteTable(outside.routes), mounts)
         door = HttpDoor(app, sock, max_connections=MAX_OUTSIDE_CONNECTIONS, backlog=OUTSIDE_BACKLOG, tls=outside.tls)
         await door.start()
+        self._on_open(where.base)
         self._log("a2a_door", at=where.base)
         return door
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from bascule.foundation.errors import Conflict
 from bascule.kernel.bridge import Port
 from bascule.kernel.call import Principal
 from bascule.kernel.gate import OnActivity
@@ -153,6 +154,13 @@ class Elsewhere(Protocol):
         """How far a message from here got; None when its agent has acknowledged it, or nothing is known."""
 
 
+class TicketCancelled(Conflict):
+    """A reply to what its sender has withdrawn."""
+
+    def __init__(self) -> None:
+        super().__init__("ticket cancelled", hint="the sender withdrew it; stop working on it")
+
+
 class RemoteMail(Protocol):
     """What the broker does for those who stand behind an `@`. Each call is a part of the caller's transaction."""
 
@@ -166,7 +174,7 @@ class RemoteMail(Protocol):
         """The agent elsewhere has the message of a ticket whose home is here."""
 
     def answer(self, tx: Transaction, ticket_id: str, reply: IncomingReply) -> None:
-        """It replied. `Conflict` when the ticket is cancelled, `NotFound` when it is gone."""
+        """It replied. `TicketCancelled` when it was withdrawn, `NotFound` when it is gone."""
 
     def refuse(self, tx: Transaction, ticket_id: str, reason: str) -> None:
         """It can never have the message: the ticket ends with this reason."""

@@ -159,7 +159,17 @@ class Admissions:
                 return Refusal.CODE_USED
             if invite.expires_at <= now and request is None:
                 return Refusal.CODE_UNKNOWN
+        if self._has_login_of_another(knock.joiner):
+            return Refusal.BAD
         return self.name_refusal(knock.joiner)
+
+    def _has_login_of_another(self, joiner: Party) -> bool:
+        """Nobody proves that it has the key that it will log in with, and all see those of the others on their cards.
+        With one key for two nodes no server starts."""
+        known: dict[str, str] = {each.joiner.sign: each.joiner.bus for each in self.requests.rows.values()}
+        known |= {card.sign: card.bus for card in self._roster.all()}
+        known.pop(joiner.sign, None)
+        return joiner.bus in self.invites.rows or joiner.bus in known.values()
 
     def name_refusal(self, joiner: Party) -> Refusal | None:
         if joiner.node in RESERVED_NODES:

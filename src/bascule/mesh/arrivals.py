@@ -29,7 +29,7 @@ from bascule.kernel.event_ring import Fact
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import Log
-from bascule.kernel.ports import RemoteMail
+from bascule.kernel.ports import RemoteMail, TicketCancelled
 from bascule.mesh import rows
 from bascule.mesh.copies import Copies, principal_of
 from bascule.mesh.courier import Courier
@@ -264,7 +264,7 @@ class Arrivals:
 
     def _reply_failed(self, name: str, item: Reply, error: BasculeError) -> None:
         match error:
-            case Conflict() if error.message == "ticket cancelled":
+            case TicketCancelled():
                 self._confirm(name, self._home.taken(item, "cancelled"))
             case Conflict() | PolicyDenied() | Forbidden():
                 self._confirm(name, self._home.taken(item, "full" if isinstance(error, Conflict) else "policy"))

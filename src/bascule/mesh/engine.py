@@ -29,6 +29,7 @@ from bascule.mesh.copies import Copies
 from bascule.mesh.courier import Courier
 from bascule.mesh.home import Home
 from bascule.mesh.identity import Identity
+from bascule.mesh.listing import free_groups, signed_listing
 from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.ports import Board, Post
@@ -333,7 +334,7 @@ class Engine:
         if first:
             self._seen_ourselves = False
         groups = {group for agent in self._mail.agents() for group in agent.groups}
-        free = {group: 1 for group in groups if self._mail.has_free_member(group)}
+        free = free_groups(filter(self._mail.has_free_member, groups))
         sign = LifeSign(
             life=self.life, began=self.began, started=self._started, lives=self._lives(), version=__version__, free=free
         )
@@ -380,8 +381,7 @@ class Engine:
             ListedAgent(handle=each.agent_id, type=each.type, online=each.status == "online", groups=list(each.groups))
             for each in self._mail.agents()
         ]
-        value = sign_directory(self.identity.keys.sign, self.identity.node, Listing(agents=agents))
-        self.post.put(Board.DIRECTORY, self.identity.node, value)
+        self.post.put(Board.DIRECTORY, self.identity.node, signed_listing(self.identity, agents))
 
     # -- nodes of other people --
 
@@ -484,7 +484,7 @@ class Engine:
             if item.node == card.node:
                 self.outbox.remove(tx, item_id)
         for ticket_id, ticket in list(self._state.home.rows.items()):
-            if ticket.nodes[-1:] == (card.node,):
+            if card.node in ticket.nodes and not self.home.has_other(tx, ticket_id, ticket, card.node):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
         if tx.puts:
             tx.subject = card.node

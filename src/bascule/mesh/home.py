@@ -172,6 +172,20 @@ class Home:
             return False
         return True
 
+    def has_other(self, tx: Transaction, ticket_id: str, ticket: HomeTicket, revoked: str) -> bool:
+        """A node that had an offer is none any more. False if nobody is left who has it, or gets it now."""
+        nodes = tuple(each for each in ticket.nodes if each != revoked)
+        arrived = {each: when for each, when in ticket.arrived.items() if each != revoked}
+        was_last = ticket.nodes[-1] == revoked
+        ticket = _replace(ticket, nodes=nodes, arrived=arrived)
+        tx.put(self._state.home, ticket_id, ticket)
+        if not was_last:
+            return True
+        message = self._mail.outgoing(ticket_id)
+        having = self._nodes.candidates(ticket.handle) if ticket.any and message is not None else []
+        others = sorted((each for each in having if each != revoked), key=lambda each: each in nodes)
+        return any(message and self._has_offered(tx, message, ticket, each) for each in others) or bool(arrived)
+
     def ask_around(self, tx: Transaction, item: OutItem) -> bool:
         """Nobody is free there: a node that was not asked gets the offer. Once all were, the one that was asked longest
         ago, after a pause: somebody may be free there by now. False while this node keeps the offer."""

@@ -29,7 +29,7 @@ from bascule.mesh.knock import (
     words_between,
     write_knock,
 )
-from bascule.mesh.machine_ports import Login, Machine, NotReached
+from bascule.mesh.machine_ports import JoinLogin, Machine, NotReached
 from bascule.mesh.membership import Event, OwnPlace, keys_of, seeds_of
 from bascule.mesh.membership_records import Asking
 from bascule.mesh.ports import Fault
@@ -191,7 +191,11 @@ class Joining:
         if self._place.row != row:
             # A person gave up meanwhile.
             return
-        if answer.state is AnswerState.ACCEPTED:
+        if answer.state is AnswerState.ACCEPTED and asking.must_compare:
+            # Whoever runs the servers could have answered, with a mesh of theirs. The card stays there for a day.
+            if self._clock.wall_ms() >= asking.ends_at + FETCH_SECONDS * 1000:
+                self._end("nobody here compared the words")
+        elif answer.state is AnswerState.ACCEPTED:
             await self._accepted(row, asking, answer)
         elif answer.state is not AnswerState.WAITING:
             refusal = _refusal(answer, row.node)
@@ -208,7 +212,11 @@ class Joining:
         if answer.state is not AnswerState.WAITING or answer.number is None or self._place.row != row:
             return
         again = msgspec.structs.replace(
-            asking, number=number, holder_number=answer.number, ends_at=self._clock.wall_ms() + answer.left_ms
+            asking,
+            number=number,
+            holder_number=answer.number,
+            ends_at=self._clock.wall_ms() + answer.left_ms,
+            compared=False,
         )
         with Transaction() as tx:
             tx.subject = row.node
@@ -262,7 +270,7 @@ class Joining:
             invitation=None if secret is None else public_text(bus_key(secret)),
             version=__version__,
         )
-        login = Login(
+        login = JoinLogin(
             servers=row.servers,
             bus=keys.bus if secret is None else bus_key(secret),
             certificate=row.certificate,

@@ -24,7 +24,7 @@ class NotReached(Exception):
         self.detail = detail
 
 
-class Login(NamedTuple):
+class JoinLogin(NamedTuple):
     """Where NATS is, and what somebody logs in with who is not a member."""
 
     servers: tuple[str, ...]
@@ -73,7 +73,7 @@ class Machine(Protocol):
     def fetch_certificate(self, host: str, port: int) -> Awaitable[tuple[str, str]]:
         """What a hub shows, as PEM, and its SHA-256 in hex. `NotReached`."""
 
-    def ask_to_join(self, login: Login, node: str, data: bytes, seconds: float) -> Awaitable[bytes]:
+    def ask_to_join(self, login: JoinLogin, node: str, data: bytes, seconds: float) -> Awaitable[bytes]:
         """What the holder of the mesh key answers. `NotReached`."""
 
     def creds_problem(self, path: str) -> str | None:

@@ -27,6 +27,8 @@ class Event(StrEnum):
     ASK = "ask"
     # The holder of the mesh key began anew: we asked once more, with another number.
     ASKED_AGAIN = "asked again"
+    # A person here has compared the words, where no code says which mesh it must be.
+    COMPARED = "compared"
     # The mesh key's holder has signed our card.
     ACCEPTED = "accepted"
     # A person there said no, or nobody answered in time.
@@ -48,6 +50,7 @@ TRANSITIONS: Mapping[Standing | None, Mapping[Event, Standing | None]] = {
     None: {Event.BEGIN: Standing.MEMBER, Event.ASK: Standing.WAITING},
     Standing.WAITING: {
         Event.ASKED_AGAIN: Standing.WAITING,
+        Event.COMPARED: Standing.WAITING,
         Event.ACCEPTED: Standing.MEMBER,
         Event.ENDED: None,
         Event.LEFT: None,

@@ -25,7 +25,7 @@ from bascule.mesh.admissions import Admissions, mesh_secret
 from bascule.mesh.cards import CARD_DAYS, DAY_MS, Card, Keys, sign_card, text_of
 from bascule.mesh.connection import Connection
 from bascule.mesh.join_code import BadCode, JoinCode, public_text, read_code, write_code
-from bascule.mesh.joining import Joining, Way, check_servers
+from bascule.mesh.joining import Joining, Way, check_servers, words_of_row
 from bascule.mesh.knock import AnswerState, BadKnock, KnockAnswer, Refusal, read_knock, write_answer
 from bascule.mesh.machine_ports import Machine, MemberHub, NotReached
 from bascule.mesh.membership import Event, OwnPlace, seeds_of
@@ -293,6 +293,8 @@ class MembershipMethods:
     # -- joining --
 
     async def join(self, call: Call, params: JoinMeshParams, effect: RecordedEffect) -> MeshStatus:
+        if params.words is not None:
+            return await self._compare(call, params.words)
         with self._alone(Event.ASK):
             self._must_have(hub=False)
             node = self._node_name(params.node)
@@ -317,6 +319,20 @@ class MembershipMethods:
             await self._journal.commit(tx, call.principal, "mesh.asks")
             effect.details |= {"node": row.node, "mesh": row.mesh}
             return self._views.status(call.principal)
+
+    async def _compare(self, call: Call, words: str) -> MeshStatus:
+        row = self.place.row
+        self.place.must_allow(Event.COMPARED)
+        assert row is not None
+        assert row.asking is not None
+        if words != words_of_row(row):
+            raise Conflict("the words are others by now", hint="look again: `bascule mesh status` shows them")
+        with Transaction() as tx:
+            tx.subject = row.node
+            asking = msgspec.structs.replace(row.asking, compared=True)
+            self.place.change(tx, Event.COMPARED, msgspec.structs.replace(row, asking=asking))
+        await self._journal.commit(tx, call.principal, "mesh.compared")
+        return self._views.status(call.principal)
 
     async def _way(self, params: JoinMeshParams) -> Way:
         if (params.code is None) == (params.servers is None):

@@ -65,6 +65,8 @@ class JoinMeshParams(Params, frozen=True, kw_only=True):
     servers: Servers | None = None
     creds_file: CredsFile | None = None
     node: NodeText | None = None
+    # Alone, while this node waits on servers: the words that the person has compared with the other screen.
+    words: Annotated[str, Meta(max_length=100)] | None = None
 
 
 class MeshNodeParams(Params, frozen=True, kw_only=True):
@@ -120,6 +122,8 @@ class MeshJoining(Result, frozen=True, kw_only=True):
     # The node whose person is asked.
     holder: str
     words: str | None = None
+    # Nothing is joined before a person here has compared them: `mesh.join` with these words.
+    compare: bool = False
     asked_at: str
     ends_at: str
 

@@ -19,6 +19,12 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     asked_at: int
     # Wall time here after which nobody is asked any more.
     ends_at: int
+    # A person here says that the other machine shows the same words. With a code it has named the mesh already.
+    compared: bool = False
+
+    @property
+    def must_compare(self) -> bool:
+        return self.secret is None and not self.compared
 
 
 class KnownCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

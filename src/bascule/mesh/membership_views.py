@@ -82,6 +82,7 @@ class Views:
         joining = MeshJoining(
             holder=asking.holder.node,
             words=words_of_row(row) if principal in (LOCAL, PERSON) else None,
+            compare=asking.must_compare,
             asked_at=rfc3339(asking.asked_at),
             ends_at=rfc3339(asking.ends_at),
         )

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import NotFound
+from bascule.foundation.errors import NotFound, Unavailable
 from bascule.kernel.ports import RemoteAgent
 from bascule.mesh.cards import BadCard, Card, is_box_key, read_directory
 from bascule.mesh.envelope import Pair
 from bascule.mesh.identity import Identity
-from bascule.mesh.ports import Board
+from bascule.mesh.ports import MAX_VALUE_BYTES, Board
 from bascule.mesh.protocol import LIFE_SIGN, LISTING, LifeSign, ListedAgent
 
 # How often a node says that it is alive, and how long it counts as reachable after that: three missed ones.
@@ -17,8 +17,9 @@ LIFE_SIGN_SECONDS = 30.0
 REACHABLE_SECONDS = 90.0
 # Behind an `@`: whichever node has a free member.
 ANY = "any"
-# Values that may come before their cards: a mesh's worth.
+# Values that may come before their cards: a mesh's worth, and as much as the boards hold.
 MAX_EARLY = 10_000
+MAX_EARLY_BYTES = 32 * 1024 * 1024
 # A sentence that lists names stays a sentence.
 _NAMED = 10
 
@@ -61,6 +62,7 @@ class Nodes:
         self._with_group: dict[str, tuple[str, ...]] = {}
         # What came before the card that it is checked with.
         self._early: dict[tuple[Board, str], tuple[bytes, int]] = {}
+        self._early_bytes = 0
         # Called with a node that is reachable again, or that began a new life.
         self.on_alive: Callable[[Node], None] = lambda _node: None
         # Whether somebody of a group of this machine is free.
@@ -85,6 +87,13 @@ class Nodes:
             )
         return node
 
+    def last_key(self, name: str) -> str:
+        """The key that its letters were last checked with: its card may have ended since one was opened."""
+        node = self.get(name) or self._nodes.get(name)
+        if node is None:
+            raise Unavailable(f"{name} has no card that counts", hint="`bascule node list` shows who has")
+        return node.card.sign
+
     def all(self) -> Iterator[Node]:
         """Those whose cards count."""
         for card in list(self._cards.all()):
@@ -95,7 +104,7 @@ class Nodes:
     def card_changed(self, name: str) -> None:
         """A card came: what was said before it can be checked now."""
         for board in (Board.LIVE, Board.DIRECTORY):
-            early = self._early.pop((board, name), None)
+            early = self._take_early(board, name)
             if early is not None:
                 self.posted(board, name, *early)
 
@@ -106,13 +115,16 @@ class Nodes:
 
     def posted(self, board: Board, key: str, value: bytes | None, age_ms: int) -> None:
         """Everything here was written by somebody; nothing counts that its signature does not fit."""
+        if value is not None and len(value) > MAX_VALUE_BYTES[board]:
+            return
         try:
             if key == self._identity.node:
                 if value is not None:
                     self._see_ourselves(board, value)
             elif (node := self.get(key)) is None:
-                if value is not None and len(self._early) < MAX_EARLY:
-                    self._early[board, key] = (value, age_ms)
+                self._take_early(board, key)
+                if value is not None:
+                    self._keep_early(board, key, value, age_ms)
             elif board is Board.LIVE:
                 self._live(node, value, age_ms)
             else:
@@ -120,6 +132,16 @@ class Nodes:
         except BadCard:
             # Somebody writes under another's key, or an older version did. Nothing follows from it.
             return
+
+    def _keep_early(self, board: Board, key: str, value: bytes, age_ms: int) -> None:
+        if len(self._early) < MAX_EARLY and self._early_bytes + len(value) <= MAX_EARLY_BYTES:
+            self._early[board, key] = (value, age_ms)
+            self._early_bytes += len(value)
+
+    def _take_early(self, board: Board, key: str) -> tuple[bytes, int] | None:
+        early = self._early.pop((board, key), None)
+        self._early_bytes -= len(early[0]) if early is not None else 0
+        return early
 
     def _live(self, node: Node, value: bytes | None, age_ms: int) -> None:
         if value is None:
@@ -218,9 +240,11 @@ class Nodes:
         return RemoteAgent(f"{group}@{ANY}", "group", "online" if online else "offline", self._clock.wall_ms())
 
     def candidates(self, group: str) -> list[str]:
-        """Nodes with a member of this group, those with a free one first."""
+        """Nodes with a member of this group, those with a free one first, and among them our owner's: any node may say
+        that it has the group."""
         with_group = self._having_group(group)
-        return [node.card.node for node in sorted(with_group, key=lambda node: not self._has_free(node, group))]
+        ranked = sorted(with_group, key=lambda node: (not self._has_free(node, group), not node.own))
+        return [node.card.node for node in ranked]
 
     def _having_group(self, group: str) -> list[Node]:
         nodes = self._those(self._with_group.get(group, ()))

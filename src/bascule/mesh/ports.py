@@ -18,6 +18,11 @@ class Board(StrEnum):
     CARDS = "cards"
 
 
+# The largest value: a sign of life with its groups; a listing of ten thousand agents; a card, or the list of those
+# revoked at its longest. Every node reads and keeps those of all others, whatever they say.
+MAX_VALUE_BYTES = {Board.LIVE: 16 * 1024, Board.DIRECTORY: 1024 * 1024, Board.CARDS: 1024 * 1024}
+
+
 class Fault(StrEnum):
     """Why the post does not take or bring letters, for `mesh.status` and doctor."""
 

@@ -169,6 +169,11 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 BODY: codec.Decoder[Body] = codec.Decoder(Body, max_depth=codec.MAX_ANSWER_DEPTH)
 
 
+# More groups than a machine has; those that are left out are asked as if nobody there were free.
+MAX_FREE_GROUPS = 100
+MAX_LISTED = 10_000
+
+
 class LifeSign(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """What a node puts on the board of the living, signed."""
 
@@ -178,7 +183,7 @@ class LifeSign(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     lives: Lives = []
     version: Annotated[str, Meta(max_length=32)] = ""
     # Groups with how many members that are free.
-    free: dict[str, int] = {}
+    free: Annotated[dict[str, int], Meta(max_length=MAX_FREE_GROUPS)] = {}
 
 
 class ListedAgent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -191,7 +196,7 @@ class ListedAgent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """A node's agents, as it says itself."""
 
-    agents: Annotated[list[ListedAgent], Meta(max_length=10_000)]
+    agents: Annotated[list[ListedAgent], Meta(max_length=MAX_LISTED)]
     # The last word of a daemon that has stopped: another one lives with its keys, in this life, and must stop too. It
     # stays on the board, so that it is read even by one whose consumer was just deleted by its double.
     twin: Annotated[str, Meta(max_length=64)] = ""

@@ -8,8 +8,9 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 from a2a.client.card_resolver import parse_agent_card
@@ -29,6 +30,7 @@ from a2a.types.a2a_pb2 import (
 )
 from a2a.utils.errors import A2AError
 
+from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.cards import MAX_CARD_BYTES
 from bascule.a2a.machine.parts import parts_of, shown_of
 from bascule.a2a.ports import EndUnknown, NotSent, PeerAnswer, PeerState, Refused
@@ -37,6 +39,9 @@ from gabp import codec
 
 # An answer with a reply of 1 MiB, its escapes and its envelope.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+# Pieces that an answer comes in: servers write some KiB at a time. Each costs as much as a few KiB do, so that 24 MB of
+# one byte each kept a processor for half a minute.
+MAX_PIECES = 16_384
 CONNECT_SECONDS = 10.0
 # From the first byte of a request to the last of its answer. An agent that works longer says so, and is asked again.
 REQUEST_SECONDS = 60.0
@@ -55,6 +60,8 @@ _STATES = {
     TaskState.TASK_STATE_REJECTED: PeerState.REJECTED,
     TaskState.TASK_STATE_CANCELED: PeerState.CANCELED,
 }
+# Beside letters and digits, what one segment of a path may have as it is.
+_IN_A_SEGMENT = "-._~!$&'()*+,;=:@"
 _CODE = re.compile(r"JSON-RPC Error (-?[0-9]{1,9}):")
 T = TypeVar("T")
 
@@ -63,26 +70,9 @@ class TooMuch(httpx.RequestError):
     """An answer that is larger than anything we asked for, or hides how large it is."""
 
 
-class _Bounded(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream, most: int) -> None:
-        self._inner = inner
-        self._most = most
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        seen = 0
-        async for piece in self._inner:
-            seen += len(piece)
-            if seen > self._most:
-                raise TooMuch(f"its answer has more than {self._most} bytes")
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 class _BoundedTransport(httpx.AsyncBaseTransport):
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int, max_pieces: int, max_values: int) -> None:
+        self._max_bytes, self._max_pieces, self._max_values = max_bytes, max_pieces, max_values
         limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=8, keepalive_expiry=15)
         # The system's certificates; SSL_CERT_FILE names others.
         self._inner = httpx.AsyncHTTPTransport(
@@ -96,8 +86,26 @@ class _BoundedTransport(httpx.AsyncBaseTransport):
             # A few bytes can become gigabytes.
             raise TooMuch("its answer is compressed, and was not asked to be")
         assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = _Bounded(response.stream, self._most)
+        try:
+            content = await self._read(response.stream)
+        finally:
+            await response.stream.aclose()
+        if has_too_many_values(content, self._max_values):
+            raise TooMuch(f"its answer has more than {self._max_values} values, or is not in UTF-8")
+        response.stream = httpx.ByteStream(content)
         return response
+
+    async def _read(self, stream: httpx.AsyncByteStream) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in stream:
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._max_bytes:
+                raise TooMuch(f"its answer has more than {self._max_bytes} bytes")
+            if len(pieces) > self._max_pieces:
+                raise TooMuch(f"its answer comes in more than {self._max_pieces} pieces")
+        return b"".join(pieces)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -106,14 +114,21 @@ class _BoundedTransport(httpx.AsyncBaseTransport):
 class SdkClient:
     """The port's `AgentClient`."""
 
-    def __init__(self, *, max_bytes: int = MAX_ANSWER_BYTES, seconds: float = REQUEST_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int = MAX_ANSWER_BYTES,
+        max_pieces: int = MAX_PIECES,
+        max_values: int = MAX_VALUES,
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
         logger = logging.getLogger("a2a")
         # It logs cards and answers as they came.
         logger.handlers = [logging.NullHandler()]
         logger.propagate = False
         self._seconds = seconds
         self._http = httpx.AsyncClient(
-            transport=_BoundedTransport(max_bytes),
+            transport=_BoundedTransport(max_bytes, max_pieces, max_values),
             follow_redirects=False,
             trust_env=False,
             timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
@@ -149,6 +164,7 @@ class SdkClient:
                 if event.HasField("message"):
                     return _answer_of_message(event.message)
                 if event.HasField("task"):
+                    _require_askable(peer, event.task.id)
                     return _answer_of_task(event.task)
                 break
             raise EndUnknown("it answered with neither a message nor a task")
@@ -267,6 +283,13 @@ def _payload(parts: list[Part]) -> Any:
         return codec.decode(codec.encode(payload), Any)
     except codec.BadJson as error:
         raise EndUnknown(f"its answer cannot be read: {error.message}") from None
+
+
+def _require_askable(peer: Peer, task_id: str) -> None:
+    """The SDK puts the id into an address as it came: `../../other/tasks/1` would be asked for, or cancelled, with
+    the token of this agent."""
+    if peer.binding == "HTTP+JSON" and (task_id in (".", "..") or quote(task_id, safe=_IN_A_SEGMENT) != task_id):
+        raise EndUnknown("it answered with the id of a task that does not fit into an address")
 
 
 def _id(text: str) -> str:

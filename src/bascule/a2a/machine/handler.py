@@ -51,6 +51,9 @@ from bascule.kernel.faults import EventLog, log_fault
 # In one answer of ListTasks; the protocol's own bounds (1 to 100, 50 unless said).
 MAX_PAGE = 100
 DEFAULT_PAGE = 50
+# In one answer of ListTasks: as much as one task may be, twice over. What does not fit is on the next page; a hundred
+# messages of a mebibyte each would be made and sent at once.
+MAX_PAGE_BYTES = 4 * 1024 * 1024
 
 # Where the door leaves it for us in a request's scope.
 CALLER = "bascule.a2a.caller"
@@ -198,15 +201,17 @@ class GateHandler(RequestHandler):
             rest = [each for each in found if (each.updated_at, each.task_id) < (at, last)]
             if not last or len(rest) == len(found):
                 raise InvalidParamsError("pageToken is not one of ours")
-        page = rest[:size]
         history = params.history_length if params.HasField("history_length") else 0
-        whole = [
-            proto_task(
-                await self._tasks.show(*caller, each.task_id), history=history, artifacts=params.include_artifacts
-            )
-            for each in page
-        ]
-        more = f"{page[-1].updated_at}~{page[-1].task_id}" if len(rest) > size else ""
+        whole: list[ProtoTask] = []
+        room = MAX_PAGE_BYTES
+        for each in rest[:size]:
+            shown = await self._tasks.show(*caller, each.task_id)
+            whole.append(proto_task(shown, history=history, artifacts=params.include_artifacts))
+            room -= whole[-1].ByteSize()
+            if room <= 0:
+                break
+        last_one = rest[len(whole) - 1] if len(rest) > len(whole) > 0 else None
+        more = f"{last_one.updated_at}~{last_one.task_id}" if last_one is not None else ""
         return ListTasksResponse(tasks=whole, next_page_token=more, page_size=size, total_size=len(found))
 
     @_answered

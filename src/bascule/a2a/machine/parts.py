@@ -8,7 +8,9 @@ from a2a.types.a2a_pb2 import Part
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 
+from bascule.a2a.bulk import has_too_many_values
 from bascule.foundation.errors import InvalidRequest
+from gabp import codec
 
 
 class UnsupportedPart(InvalidRequest):
@@ -33,6 +35,9 @@ def shown_of(parts: Iterable[Part]) -> Any:
 def parts_of(payload: Any) -> list[Part]:
     if isinstance(payload, str):
         return [Part(text=payload, media_type="text/plain")]
+    text = codec.encode(payload)
+    if has_too_many_values(text):
+        return [Part(text=text.decode(), media_type="application/json")]
     return [Part(data=ParseDict(payload, Value()), media_type="application/json")]
 
 
@@ -54,7 +59,11 @@ def _content(part: Part) -> Any:
         case "text":
             return part.text
         case "data":
-            return _whole(MessageToDict(part.data))
+            try:
+                return _whole(MessageToDict(part.data))
+            except ValueError:
+                # Python's own reader takes NaN and 1e999.
+                raise InvalidRequest("a number of its data is not finite", hint="send it as text") from None
         case other:
             raise UnsupportedPart(
                 f"a part with {other or 'nothing in it'} is not taken", hint="send text, or JSON as `data`"

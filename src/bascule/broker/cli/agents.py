@@ -40,7 +40,7 @@ def run_list(args: argparse.Namespace) -> int:
         show("nobody yet: an agent joins with `bridge-register --agent NAME --type TYPE`, or through `bascule mcp`")
     for agent in agents:
         unread = f"{agent['unread']} unread" if agent.get("unread") else ""
-        show(one_line(f"{agent['agentId']:<24} {agent['status']:<8} {agent['type']:<16} {unread}").rstrip())
+        show(one_line(f"{agent['agentId']:<24} {agent['status']:<11} {agent['type']:<16} {unread}").rstrip())
     return 0
 
 

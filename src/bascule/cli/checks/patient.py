@@ -98,7 +98,7 @@ class Patient:
         except DoorError as error:
             return error
 
-    def ask(self, method: str) -> dict[str, Any]:
+    def ask(self, method: str) -> Any:
         """What the running daemon answers; empty where none runs, or where it does not know the question."""
         if not isinstance(self.daemon, Daemon):
             return {}
@@ -159,7 +159,7 @@ def ask_daemon(state: str, seconds: float) -> Daemon:
 
 
 @contextmanager
-def _talking(state: str, seconds: float) -> Iterator[Callable[[str, dict[str, Any]], dict[str, Any]]]:
+def _talking(state: str, seconds: float) -> Iterator[Callable[[str, dict[str, Any]], Any]]:
     """Questions over one connection, which have this long together."""
     link = LinkSocket(state)
     deadline = time.monotonic() + seconds
@@ -170,7 +170,7 @@ def _talking(state: str, seconds: float) -> Iterator[Callable[[str, dict[str, An
         link.close()
 
 
-def _request(link: LinkSocket, deadline: float, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+def _request(link: LinkSocket, deadline: float, number: int, method: str, params: dict[str, Any]) -> Any:
     link.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     while (left := deadline - time.monotonic()) > 0:
         select.select([link], [link] if link.unsent else [], [], left)
@@ -182,7 +182,7 @@ def _request(link: LinkSocket, deadline: float, number: int, method: str, params
                 data = error.get("data") or {"message": error.get("message")}
                 raise Refusal(status_of(str(data.get("code"))), data)
             result = message.get("result")
-            return result if isinstance(result, dict) else {}
+            return result if isinstance(result, dict | list) else {}
     raise ConnectionLost(
         f"the daemon took the connection and did not answer `{method}`",
         "read its log with `bridgectl tail logs`; restart it with `bascule down && bascule up -d`",

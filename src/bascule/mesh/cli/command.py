@@ -213,7 +213,10 @@ def run_join(args: argparse.Namespace) -> int:
         params = _params(servers=_servers(args.code), credsFile=_path(args.creds), node=args.node)
     with connect(args) as client:
         unlock(client)
-        status = client.call("mesh.join", params)
+        status = client.call("mesh.status", {})
+        if not (status.get("joining") or {}).get("compare"):
+            # Else it was asked already, and goes on with comparing the words.
+            status = client.call("mesh.join", params)
         if args.json:
             show_json(status)
             return 0
@@ -231,7 +234,14 @@ def _wait(client: SyncClient, status: dict[str, Any]) -> int:
             shown = joining["words"]
             show(f"this machine asks to join {visible(status['mesh'])} as {node}. Its five words:\n\n  {shown}\n")
             show(f"at {visible(joining['holder'])}, before {joining['endsAt']}, somebody compares them and types:\n")
-            show(f"  bascule node accept {node}\n\nwaiting ... (Ctrl-C ends the waiting; the daemon goes on)")
+            show(f"  bascule node accept {node}\n")
+            if joining.get("compare"):
+                # No code says which mesh it must be: whoever runs the servers could answer.
+                if ask_on_tty("Does that machine show the same five words? Type yes: ") != "yes":
+                    say("bascule: not joined. Compare again: the same command; give up: bascule mesh leave")
+                    return USAGE
+                status = client.call("mesh.join", {"words": shown})
+            show("waiting ... (Ctrl-C ends the waiting; the daemon goes on)")
         time.sleep(_POLL_SECONDS)
         status = client.call("mesh.status", {})
     if status["standing"] == "member":

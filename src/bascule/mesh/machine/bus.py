@@ -12,7 +12,7 @@ import msgspec
 
 from bascule.foundation.deferred import Deferred
 from bascule.mesh.machine import layout
-from bascule.mesh.machine.connection import Connection, ServerError, Take
+from bascule.mesh.machine.connection import NatsConnection, ServerError, Take
 from bascule.mesh.machine.login import BusFault, Login, connect
 from bascule.mesh.machine.nats_wire import Message
 from bascule.mesh.ports import Fault
@@ -73,7 +73,7 @@ class Bus:
         self._numbers = itertools.count(1)
         # Why no answer can reach us.
         self._no_answers: BusFault | None = None
-        self._connection: Connection
+        self._connection: NatsConnection
         # Random: a node can make the server answer to a subject that it names, so nobody may guess ours.
         self.inbox = f"{layout.inbox(user)}.{os.urandom(9).hex()}"
 

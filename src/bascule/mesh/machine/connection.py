@@ -45,7 +45,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 _INFO: codec.Decoder[ServerInfo] = codec.Decoder(ServerInfo)
 
 
-class Connection(asyncio.Protocol):
+class NatsConnection(asyncio.Protocol):
     def __init__(
         self,
         on_error: Callable[[str], object],

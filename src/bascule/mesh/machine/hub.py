@@ -315,7 +315,8 @@ def end_stale(pid_file: str, config: str) -> None:
     pid = read_pid(pid_file)
     # Any process may have that number by now.
     if {PROGRAM, config} <= {PROGRAM if word.endswith(PROGRAM) else word for word in arguments_of(pid)}:
-        with contextlib.suppress(ProcessLookupError):
+        # Another user's process may call itself what it likes; it is not ours to end, and no reason not to start.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 

@@ -13,6 +13,10 @@ from bascule.mesh.machine.layout import Permissions
 MAX_PAYLOAD = 2 * 1024 * 1024
 # How long the node that holds the mesh key may take to answer who wants to join.
 ANSWER_SECONDS = 60
+# Every node of the largest mesh, and as many again that are just connecting. Each costs the server some tens of KB.
+MAX_CONNECTIONS = 10_000
+# Of one connection: a daemon has seven. The server keeps each in memory, whoever asks for it.
+MAX_SUBSCRIPTIONS = 64
 # Enough to see what went wrong last week; so many files of so many bytes.
 LOG_BYTES = 1024 * 1024
 LOG_FILES = 3
@@ -44,11 +48,14 @@ def entry(bus_key: str, permissions: Permissions) -> dict[str, Any]:
 def users(authority: str, admitted: dict[str, str], invited: list[str]) -> list[dict[str, Any]]:
     """`admitted`: bus keys by node."""
     out = []
-    for node, bus_key in sorted(admitted.items()):
+    # The server does not start with a user that is listed twice. Whose key it is has it: ours is the first.
+    known: set[str] = set()
+    for node, bus_key in sorted(admitted.items(), key=lambda each: (each[0] != authority, each)):
         allow = layout.authority_permissions if node == authority else layout.node_permissions
-        out.append(entry(bus_key, allow(node)))
-    # A key that was admitted is no longer only invited; the server refuses a user that is listed twice.
-    known = set(admitted.values())
+        if bus_key not in known:
+            out.append(entry(bus_key, allow(node)))
+            known.add(bus_key)
+    # A key that was admitted is no longer only invited.
     out += [entry(key, layout.invited_permissions(user(key))) for key in sorted(set(invited) - known)]
     return out
 
@@ -63,6 +70,8 @@ def config(host: str, port: int, files: HubFiles, max_store: int, logins: list[d
         "logfile_size_limit": LOG_BYTES,
         "logfile_max_num": LOG_FILES,
         "max_payload": MAX_PAYLOAD,
+        "max_connections": MAX_CONNECTIONS,
+        "max_subscriptions": MAX_SUBSCRIPTIONS,
         "tls": {
             "cert_file": files.certificate,
             "key_file": files.key,

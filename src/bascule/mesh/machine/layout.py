@@ -7,7 +7,7 @@ No I/O.
 
 from typing import Any, NamedTuple
 
-from bascule.mesh.ports import Board
+from bascule.mesh.ports import MAX_VALUE_BYTES, Board
 
 STREAM = "BSC"
 JOIN = "bsc.j"
@@ -33,6 +33,9 @@ BOARD_BYTES = 32 * 1024 * 1024
 
 # Without them nobody hears that a value is gone because of its age.
 _MARKERS: dict[str, Any] = {"allow_msg_ttl": True, "subject_delete_marker_ttl": MARKER_SECONDS * _SECOND_NS}
+# With a header (`Nats-Rollup: all`) on its own value a node would empty the whole board, and with the cards the list of
+# those revoked. Markers need that header, so signs of life can be wiped: each node says it again within 30 s.
+_NOT_EMPTIED: dict[str, Any] = {"allow_rollup_hdrs": False, "deny_purge": True}
 
 
 class Permissions(NamedTuple):
@@ -125,9 +128,9 @@ def streams(replicas: int, max_bytes: int) -> list[dict[str, Any]]:
             "max_consumers": MAX_CONSUMERS,
             "duplicate_window": min(120, LIVE_SECONDS) * _SECOND_NS,
             "num_replicas": replicas,
-            "allow_rollup_hdrs": True,
+            "max_msg_size": MAX_VALUE_BYTES[board],
             "deny_delete": True,
-            **(_MARKERS if board is Board.LIVE else {}),
+            **(_MARKERS if board is Board.LIVE else _NOT_EMPTIED),
         }
         for board in Board
     ]

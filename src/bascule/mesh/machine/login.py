@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bascule import __version__
 from bascule.mesh.machine import nkeys
-from bascule.mesh.machine.connection import Connection, ServerError
+from bascule.mesh.machine.connection import NatsConnection, ServerError
 from bascule.mesh.ports import Fault
 
 # NATS's own: what firewalls and people expect.
@@ -49,7 +49,7 @@ async def connect(
     on_error: Callable[[str], object],
     on_lost: Callable[[str], object],
     report: Callable[[str, BaseException], object],
-) -> Connection:
+) -> NatsConnection:
     """Raises `BusFault`."""
     jwt, key = _credentials(login)
 
@@ -58,7 +58,7 @@ async def connect(
         who = {"nkey": nkeys.user_text(key.public_key().public_bytes_raw())} if jwt is None else {"jwt": jwt.decode()}
         return {"name": login.user, "version": __version__, "sig": signature, **who}
 
-    connection = Connection(on_error, on_lost, report)
+    connection = NatsConnection(on_error, on_lost, report)
     try:
         address = urlsplit(server if "://" in server else f"nats://{server}")
         await connection.open(
@@ -118,7 +118,8 @@ async def fetch_certificate(host: str, port: int, seconds: float = 10.0) -> tupl
     try:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(host, port, ssl=context)
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:
+        # Also a port above 65535, or a name that is none: a join code may say anything.
         raise BusFault(Fault.UNREACHABLE, f"{host}:{port} does not answer: {error or 'in time'}") from None
     shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()

@@ -12,14 +12,13 @@ from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bascule.mesh import machine_ports
 from bascule.mesh.cards import bytes_of
 from bascule.mesh.machine import layout, nkeys, set_up
 from bascule.mesh.machine.hub import NatsHub
 from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.machine.nats_program import find_program
-from bascule.mesh.machine_ports import MemberHub, MemberPost, NotReached
+from bascule.mesh.machine_ports import JoinLogin, MemberHub, MemberPost, NotReached
 from bascule.mesh.membership import keys_of
 from bascule.mesh.ports import Hub
 from bascule.mesh.records import Membership
@@ -95,7 +94,7 @@ class NatsMachine:
     async def fetch_certificate(self, host: str, port: int) -> tuple[str, str]:
         return await _reached(fetch_certificate(host, port))
 
-    async def ask_to_join(self, login: machine_ports.Login, node: str, data: bytes, seconds: float) -> bytes:
+    async def ask_to_join(self, login: JoinLogin, node: str, data: bytes, seconds: float) -> bytes:
         # Answers are sent to the inboxes of keys alone, so this is what an invited one is called.
         user = nkeys.user_text(_public(login.bus))
         at = Login(user, login.bus, login.servers, login.certificate, login.creds_file)

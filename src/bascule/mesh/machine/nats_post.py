@@ -33,6 +33,11 @@ LONGEST_RETRY_SECONDS = 5.0
 PUT_AGAIN_SECONDS = 5.0
 # Requests to join that are answered at once; each costs a signature, and anybody with a code may send them.
 MAX_JOINING = 16
+# In a second: a joiner knocks three times in its first one, and somebody with a code could knock without end. Each
+# costs about a millisecond.
+MAX_KNOCKS_PER_SECOND = 50
+# After letters were not stored: how soon one to ourselves is tried.
+MAIL_AGAIN_SECONDS = 5.0
 # What is wrong at once: a person reads the first. A server can name any number of subjects.
 MAX_FAULTS = 50
 # An echo that was under way for longer says too little about the server's clock.
@@ -75,7 +80,12 @@ class NatsPost:
         # A stream is gone although another one is there.
         self._wiped = False
         self._joining = 0
+        # The second, and how many knocks there were in it.
+        self._knocks = (0, 0)
         self._probing = False
+        # A letter to ourselves is due, as large as the last one that was not stored.
+        self._mails_again = False
+        self._not_stored = 0
         self._mailbox = ""
         self._read_up_to = 0
 
@@ -98,6 +108,7 @@ class NatsPost:
 
         def answered(later: Deferred[bytes]) -> None:
             fault = _fault_of(bus, later)
+            self._not_stored = len(data) if fault is not None else 0
             if fault is not None and is_late(fault):
                 fault = self._faults.get("mail", fault)
                 self._find_out_why(bus)
@@ -272,6 +283,11 @@ class NatsPost:
         # could be a command to the server, such as to delete the stream.
         if not message.reply.startswith(layout.inbox("U")) or self._joining >= MAX_JOINING:
             return
+        second = int(asyncio.get_running_loop().time())
+        count = self._knocks[1] + 1 if self._knocks[0] == second else 1
+        self._knocks = (second, count)
+        if count > MAX_KNOCKS_PER_SECOND:
+            return
         self._joining += 1
         self._tasks.start(self._answer_join(message), "a request to join")
 
@@ -337,10 +353,19 @@ class NatsPost:
             self._faults.pop(what, None)
         else:
             self._faults[what] = fault
+            if what == "mail" and not self._mails_again:
+                self._mails_again = True
+                asyncio.get_running_loop().call_later(MAIL_AGAIN_SECONDS, self._mail_again)
             if _is_wiped(fault) and self._on_wiped is not None and self._bus is not None:
                 self._wiped = True
                 self._bus.lose("a stream of it is gone")
         self._show(self.state)
+
+    def _mail_again(self) -> None:
+        """A letter to ourselves, which opens for nobody: there may be none for others to show that it is well again."""
+        self._mails_again = False
+        if self._bus is not None and "mail" in self._faults:
+            self.mail(self._node, bytes(self._not_stored))
 
     def _show(self, state: PostState) -> None:
         if state.open:

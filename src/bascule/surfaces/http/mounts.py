@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from bascule.surfaces.http.app import App
     from bascule.surfaces.http.connection import HttpConnection
 
+# An answer leaves in pieces of this size, each when the one before has: whoever does not read has its request open, and
+# can have few of them.
+PIECE_BYTES = 64 * 1024
+# Of an answer whose length is known, for one piece to leave. A stream may stand still for as long as it likes.
+UNREAD_SECONDS = 30.0
 # Header names that are tokens, and values without an end of line.
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -79,10 +84,7 @@ class MountExchange(Pending):
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
-        while self._connection is not None and self._connection.write_paused:
-            self._writable.clear()
-            await self._writable.wait()
-        connection = self._connection
+        connection = await self._when_writable()
         if connection is None:
             return
         if not self._begun:
@@ -93,10 +95,28 @@ class MountExchange(Pending):
             self._left_to_write -= len(body)
             if self._left_to_write < 0 or (self._left_to_write and not more):
                 raise RuntimeError("an answer is not as long as its head says")
-        connection.piece(body)
+        for at in range(0, len(body) or 1, PIECE_BYTES):
+            connection.piece(body[at : at + PIECE_BYTES])
+            connection = await self._when_writable()
+            if connection is None:
+                return
         if not more:
             self.left()
             connection.ended()
+
+    async def _when_writable(self) -> "HttpConnection | None":
+        """None when the peer is gone."""
+        seconds = UNREAD_SECONDS if self._left_to_write is not None else None
+        while self._connection is not None and self._connection.write_paused:
+            self._writable.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._writable.wait()
+            except TimeoutError:
+                # It waits for nothing any more: what it asked for is there.
+                self._connection.abort()
+                self.left()
+        return self._connection
 
     def _begin(self, connection: "HttpConnection", status: int, headers: Headers) -> None:
         """Counted, and with the headers of every other answer."""

@@ -8,6 +8,7 @@ import ssl
 
 from bascule.surfaces.http.app import App
 from bascule.surfaces.http.connection import HEAD_SECONDS, HttpConnection
+from bascule.surfaces.http.tls_accept import TlsServer
 
 BACKLOG = 4_096
 # Ten thousand agents that wait, with some room; a process that may open fewer files takes fewer (daemon.descriptors).
@@ -64,7 +65,7 @@ class HttpDoor:
         self._tls = _tls(*tls) if tls is not None else None
         self.connections: set[HttpConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.AbstractServer | TlsServer | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -72,13 +73,11 @@ class HttpDoor:
         loop, sock = self.loop, self._sock
         if sock.family == socket.AF_UNIX:
             self._server = await loop.create_unix_server(self.make_connection, sock=sock, backlog=self._backlog)
+        elif self._tls is None:
+            self._server = await loop.create_server(self.make_connection, sock=sock, backlog=self._backlog)
         else:
-            self._server = await loop.create_server(
-                self.make_connection,
-                sock=sock,
-                backlog=self._backlog,
-                ssl=self._tls,
-                ssl_handshake_timeout=HEAD_SECONDS if self._tls is not None else None,
+            self._server = TlsServer(
+                sock, self._tls, self.make_connection, self.app.tasks, backlog=self._backlog, seconds=HEAD_SECONDS
             )
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
