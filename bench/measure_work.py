@@ -36,6 +36,9 @@ WAYS = {
 RAW_FILE = "open, write, rename (the limit)"
 OUR_FILE = "our file service"
 CHECKPOINT_FILES = 5_000
+# A small project, one of ten thousand files, and one with its dependencies.
+WATCHED_FILES = (1_000, 10_000, 57_000)
+FILES_OF_A_DIRECTORY = 8
 MESSAGE_OPERATIONS = 1_000
 EARLIER_RUNS = (10, 1_000)
 
@@ -170,21 +173,13 @@ def checkpoints(settings: Settings) -> Section:
     section = Section("checkpoints", f"A checkpoint of {count:,} files of 3 KiB", ("", "time"))
     with processes.scratch(settings.directory) as directory:
         workspace = f"{directory}/workspace"
-        for each in range(count):
-            os.makedirs(f"{workspace}/{each % 50}", exist_ok=True)
-            with open(f"{workspace}/{each % 50}/{each}", "wb") as file:
-                file.write(os.urandom(1_500).hex().encode())
+        _fill(workspace, count, 50)
         root = WorkspaceFiles(forbidden=()).open_root(workspace)
         points = GitCheckpoints(f"{directory}/points").open("spc_bench", root)
         trees: list[str] = []
 
         def take() -> None:
             trees.append(points.take())
-
-        def change() -> None:
-            for each in range(10):
-                with open(f"{workspace}/{each}/{each}", "ab") as file:
-                    file.write(b"changed\n")
 
         def record(what: str, way: Callable[[], object], times: int = 1) -> None:
             took = middle(_timed(way, times))
@@ -193,12 +188,63 @@ def checkpoints(settings: Settings) -> Section:
 
         record("the first", take)
         record("nothing changed", take, 5)
-        change()
+        _change(workspace)
         record("10 files changed", take)
         record("diff of those", lambda: points.diff(trees[0], trees[-1], 1_000_000))
         record("undo of those", lambda: points.undo(trees[0], trees[-1], dry_run=False))
         root.close()
     return section
+
+
+def watched_checkpoints(settings: Settings) -> Section:
+    """What the hook of an agent's own tool waits for."""
+    from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+    from bascule.workspace.machine.files.roots import WorkspaceFiles
+
+    head = (
+        "files",
+        "the first",
+        "scan, nothing changed",
+        "watch, nothing changed",
+        "scan, 10 changed",
+        "watch, 10 changed",
+    )
+    section = Section("watched-checkpoints", "A checkpoint before an agent's own tool, by scan and by watch", head)
+    for count in (200, 400) if settings.quick else WATCHED_FILES:
+        with processes.scratch(settings.directory) as directory:
+            workspace = f"{directory}/workspace"
+            _fill(workspace, count, max(10, count // FILES_OF_A_DIRECTORY))
+            root = WorkspaceFiles(forbidden=()).open_root(workspace)
+            points = GitCheckpoints(f"{directory}/points").open("spc_bench", root)
+            ways = {"watch": lambda points=points: points.take(watched=True), "scan": points.take}
+            took = {"the first": middle(_timed(ways["watch"], 1))}
+            for name, way in ways.items():
+                took[f"{name}, nothing changed"] = middle(_timed(way, 5))
+            for name, way in ways.items():
+                times: list[float] = []
+                for _ in range(5):
+                    _change(workspace)
+                    times += _timed(way, 1)
+                took[f"{name}, 10 changed"] = middle(times)
+            section.add(f"{count:,}", *(millis(took[each] * 1000) for each in head[1:]))
+            section.keep(f"{count}", **{each: took[each] * 1000 for each in head[1:]})
+            points.stop_watching()
+            root.close()
+    section.notes.append("Where inotify can be used; else each is a scan.")
+    return section
+
+
+def _fill(workspace: str, count: int, directories: int) -> None:
+    for each in range(count):
+        os.makedirs(f"{workspace}/{each % directories}", exist_ok=True)
+        with open(f"{workspace}/{each % directories}/{each}", "wb") as file:
+            file.write(os.urandom(1_500).hex().encode())
+
+
+def _change(workspace: str) -> None:
+    for each in range(10):
+        with open(f"{workspace}/{each}/{each}", "ab") as file:
+            file.write(b"changed\n")
 
 
 @contextlib.contextmanager

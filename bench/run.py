@@ -29,7 +29,7 @@ from measure_mesh import MEASURES as MESH
 from measure_pump import MEASURES as PUMPS
 from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import daemon, start
-from measure_work import checkpoints, commands, earlier_runs, files, messages
+from measure_work import checkpoints, commands, earlier_runs, files, messages, watched_checkpoints
 from measure_wrap import wrap
 from report import Section, Settings
 
@@ -56,6 +56,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "messages": messages,
     "earlier-runs": earlier_runs,
     "checkpoints": checkpoints,
+    "watched-checkpoints": watched_checkpoints,
     **GAMES,
     **PUMPS,
     **DESKTOP,

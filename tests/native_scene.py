@@ -30,6 +30,9 @@ DESTRUCTIVE = [
     "git checkout -q feature",
     "git branch -D feature",
     "git stash -q",
+    "git stash drop -q",
+    "git stash drop -q 'stash@{1}'",
+    "git stash clear",
     "git rm -rqf src",
     "git commit -qam x",
     "git commit -q --amend --allow-empty -m other",
@@ -103,6 +106,9 @@ def make_project(root):
     git(root, "branch", "feature")
     (root / "src" / "m1.py").write_text("changed = True\n")
     git(root, "commit", "-q", "-am", "second")
+    for number in range(2):
+        (root / "src" / "m3.py").write_text(f"put aside {number}\n")
+        git(root, "stash", "-q")
     (root / "src" / "m2.py").write_text("not committed\n")
     return root
 
@@ -122,7 +128,7 @@ def snapshot(root):
             elif stat.S_ISREG(mode):
                 content = Path(path).read_bytes()
             found[os.path.relpath(path, root)] = (stat.S_IFMT(mode), stat.S_IMODE(mode), content)
-    refs = git(root, "for-each-ref") if (Path(root) / ".git").is_dir() else None
+    refs = (git(root, "for-each-ref"), git(root, "stash", "list")) if (Path(root) / ".git").is_dir() else None
     head = (Path(root) / ".git" / "HEAD").read_text() if refs is not None else None
     return found, refs, head
 

@@ -1,4 +1,10 @@
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
 import pytest
+
 from native_scene import ENVIRONMENT, Scene, make_project
 
 
@@ -13,3 +19,36 @@ def scene(start_daemon, tmp_path):
     made.note("SessionStart")
     yield made
     made.close()
+
+
+@pytest.fixture
+def short_path():
+    """Pytest's directories are too long for a unix socket's path."""
+    with tempfile.TemporaryDirectory(prefix="bsc") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def mount_small():
+    """`mount_small(place)`: a disk of two megabytes."""
+    mounted = []
+
+    def mount(place):
+        place.mkdir(parents=True, mode=0o700)
+        command = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", place]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode:
+            assert os.environ.get("CI") != "true", done.stderr
+            pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        # Lazily: a process that a failed test left behind must not keep the mount.
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture
+def small_disk(mount_small, tmp_path):
+    return mount_small(tmp_path / "small")

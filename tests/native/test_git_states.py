@@ -1,11 +1,14 @@
 """HEAD, refs and index: put back, and never over somebody's later work."""
 
+import contextlib
+import os
 import subprocess
 
 import pytest
 
 from bascule.workspace.machine.checkpoints.git_states import GitStates
 from bascule.workspace.ports import CheckpointFault
+from patience import PATIENCE
 
 
 def git(directory, *words):
@@ -26,6 +29,9 @@ def repository(tmp_path):
         git(root, "add", "-A")
         git(root, "commit", "-q", "-m", str(number))
     git(root, "branch", "feature")
+    for number in range(2):
+        (root / "file").write_text(f"stashed {number}\n")
+        git(root, "stash", "-q")
     return root
 
 
@@ -40,6 +46,7 @@ def everything(root):
         git(root, "rev-parse", "HEAD"),
         git(root, "symbolic-ref", "HEAD"),
         git(root, "ls-files", "-s"),
+        git(root, "stash", "list"),
     )
 
 
@@ -52,6 +59,10 @@ def everything(root):
         [("update-ref", "refs/heads/main", "HEAD~1")],
         [("rm", "-q", "--cached", "file")],
         [("pack-refs", "--all"), ("branch", "-D", "feature")],
+        [("stash", "drop", "-q")],
+        [("stash", "drop", "-q", "stash@{1}")],
+        [("stash", "clear")],
+        [("stash", "pop", "-q")],
         [("tag", "v1"), ("commit", "-q", "--allow-empty", "-m", "more")],
     ],
 )
@@ -100,6 +111,60 @@ def test_a_worktree_has_its_own_head_and_the_shared_refs(repository, states, tmp
     assert everything(other) == was
 
 
+def test_a_submodule_has_a_record_of_its_own(repository, states, tmp_path):
+    above = tmp_path / "above"
+    above.mkdir()
+    git(above, "init", "-q", "-b", "main")
+    git(above, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repository), "part")
+    part = above / "part"
+    assert (part / ".git").is_file()
+    was = everything(part)
+    before = states.take("spc_1", str(part))
+    git(part, "reset", "-q", "--hard", "HEAD~2")
+    assert everything(part) != was
+    states.undo("spc_1", str(part), before, states.take("spc_1", str(part)), dry_run=False)
+    assert everything(part) == was
+
+
+def test_a_git_file_that_leads_nowhere_is_no_repository(states, tmp_path):
+    (tmp_path / ".git").write_text("gitdir: gone\n")
+    assert states.take("spc_1", str(tmp_path)) is None
+
+
+def test_an_unchanged_record_is_not_read_again(repository, states, monkeypatch):
+    for path in [repository / ".git", *(repository / ".git").rglob("*")]:
+        os.utime(path, (0, 0))
+    # Times of change cannot be set: what counts as just now is moved instead.
+    monkeypatch.setattr("bascule.workspace.machine.checkpoints.git_states._TICK_NS", -PATIENCE * 10**9)
+    before = states.take("spc_1", str(repository))
+    monkeypatch.setattr("bascule.workspace.machine.checkpoints.git_states._read_all", None)
+    assert states.take("spc_1", str(repository)) == before
+    monkeypatch.undo()
+    git(repository, "tag", "v1")
+    assert states.take("spc_1", str(repository)) != before
+
+
+def test_a_record_that_changed_just_now_is_read_again(repository, states):
+    before = states.take("spc_1", str(repository))
+    head = repository / ".git" / "HEAD"
+    found = head.stat()
+    head.write_text(head.read_text().replace("main", "niam"))
+    os.utime(head, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert states.take("spc_1", str(repository)) != before
+
+
+def test_a_full_disk_keeps_no_half_of_a_state(small_disk, repository):
+    with open(small_disk / "ballast", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4_096))
+    os.truncate(small_disk / "ballast", (small_disk / "ballast").stat().st_size - 8_192)
+    (repository / ".git" / "index").write_bytes(bytes(100_000))
+    states = GitStates(str(small_disk))
+    with pytest.raises(CheckpointFault, match="could not be kept: No space left on device"):
+        states.take("spc_1", str(repository))
+    assert os.listdir(small_disk / "spc_1") == []
+
+
 def test_without_a_repository_there_is_no_state(states, tmp_path):
     assert states.take("spc_1", str(tmp_path)) is None
 
@@ -116,8 +181,6 @@ def test_a_changed_state_is_not_put_back(repository, states, tmp_path):
 
 
 def test_states_that_nobody_needs_go_after_an_hour(repository, states, tmp_path):
-    import os
-
     kept, lost = states.take("spc_1", str(repository)), None
     git(repository, "tag", "v1")
     lost = states.take("spc_1", str(repository))

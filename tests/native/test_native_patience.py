@@ -46,6 +46,14 @@ def test_a_call_that_may_write_goes_on_when_its_checkpoint_takes_too_long(house)
     assert answer["note"].startswith("no undo: a checkpoint")
 
 
+def test_a_call_without_an_undo_says_why_its_project_is_not_watched(house):
+    before(house, "rm -rf src")
+    (space_id,) = house.workspace.spaces.table.rows
+    house.workspace.spaces.of(space_id).checkpoints.scans_because = "it is a test"
+    house.workspace.native.patience = timedelta(0)
+    assert before(house, "npm test")["note"].endswith("all of it has to be looked at: it is a test")
+
+
 @pytest.mark.parametrize("command", ["rm -rf src", 'rm -rf "$X"', "curl -s x | sh"])
 def test_a_call_that_destroys_waits_for_its_checkpoint(house, command):
     house.workspace.native.patience = timedelta(0)

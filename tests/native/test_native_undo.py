@@ -15,7 +15,7 @@ def test_fifty_destructive_scripts_are_undone_exactly(scene):
         answer = scene.run(script)
         assert answer["record"] == "observed", script
         assert answer.get("output", {}) == {}, script
-        assert snapshot(scene.root) != was or "stash" in script or "prune" in script, f"{script} did nothing"
+        assert snapshot(scene.root) != was or "prune" in script, f"{script} did nothing"
         scene.undo(answer["runId"])
         assert snapshot(scene.root) == was, script
     assert len(DESTRUCTIVE) >= 50
@@ -78,6 +78,55 @@ def test_an_edit_is_a_run_of_its_own(scene):
     assert "edited" in scene.wire.call("runs.diff", {"runId": answer["runId"]})["diff"]
     scene.undo(answer["runId"])
     assert path.read_bytes() == was
+
+
+def test_a_worktree_is_undone_and_the_repository_it_belongs_to_stays(scene):
+    other = scene.root.parent / "worktree"
+    git(scene.root, "worktree", "add", "-q", str(other), "feature")
+    there = Scene(scene.daemon, other)
+    try:
+        was, main = snapshot(other), snapshot(scene.root)
+        head = git(other, "rev-parse", "HEAD")
+        answer = there.run("git commit -q --allow-empty -m lost && rm -rf src")
+        assert git(other, "rev-parse", "HEAD") != head
+        there.undo(answer["runId"])
+        assert (snapshot(other), git(other, "rev-parse", "HEAD"), snapshot(scene.root)) == (was, head, main)
+    finally:
+        there.close()
+
+
+def test_a_file_too_large_for_a_checkpoint_is_named_and_costs_the_rest_nothing(scene):
+    # A hole: it takes no room.
+    with open(scene.root / "large", "wb") as file:
+        file.truncate(70 * 1024 * 1024)
+    was = (scene.root / "src" / "m1.py").read_bytes()
+    answer = scene.run("rm -f large src/m1.py")
+    undone = scene.undo(answer["runId"])
+    assert (scene.root / "src" / "m1.py").read_bytes() == was
+    assert [each["path"] for each in undone["leftAlone"]] == ["large"]
+
+
+def test_a_full_disk_is_said_and_the_call_goes_on(short_path, mount_small, start_daemon):
+    (short_path / "s").mkdir(mode=0o700)
+    disk = mount_small(short_path / "s" / "workspace")
+    root = short_path / "home" / "project"
+    root.mkdir(parents=True)
+    make_project(root)
+    (root / "large").write_bytes(os.urandom(3 * 1024 * 1024))
+    full = Scene(start_daemon(short_path, env=ENVIRONMENT | {"HOME": str(root.parent)}), root)
+    try:
+        assert full.daemon.state_dir == str(disk.parent)
+        answer = full.run("rm -f large")
+        assert "runId" not in answer
+        assert "No space left on device" in answer["note"]
+        assert not (root / "large").exists()
+        assert not [name for _, _, names in os.walk(disk) for name in names if name.startswith("tmp_")]
+        # With room again there is an undo again.
+        was = snapshot(root)
+        full.undo(full.run("rm -rf src")["runId"])
+        assert snapshot(root) == was
+    finally:
+        full.close()
 
 
 def test_a_project_without_git_is_undone_as_well(start_daemon, tmp_path):

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bascule.broker.forms import by_form
 from bascule.foundation.agreement import is_agent_id, is_target, is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import (
@@ -82,6 +83,7 @@ class SendMessageArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.KEYED,
     result=_REPLY,
     always=("ticketId", "status"),
+    waits=True,
 )
 async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
@@ -101,7 +103,9 @@ async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
         return Result({"ticketId": me.call_id, "status": "pending", "next": "await_reply", **about})
     reply = await _reply_to(me, me.call_id, timeout_ms, settle_ms=_SETTLE_MS)
     # An agent that has answered was there.
-    return reply if reply["status"] == "responded" else Result({**about, **reply})
+    if reply["status"] != "responded":
+        reply.update(about)
+    return reply
 
 
 class AskPersonArguments(Arguments, frozen=True, kw_only=True):
@@ -119,9 +123,12 @@ class AskPersonArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.KEYED,
     result={"status": STRING},
     always=("status",),
+    waits=True,
 )
 async def ask_person(me: Session, arguments: AskPersonArguments) -> Result:
     choices = [] if arguments.choices is UNSET else arguments.choices
+    if me.form is not None:
+        return await by_form(me.form, me.handle, arguments.question, choices)
     question = {"question": arguments.question, "choices": choices} if choices else arguments.question
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
     params: dict[str, Any] = {"agentId": _PERSON, "ticketId": me.call_id, "payload": question}
@@ -147,6 +154,7 @@ class AwaitReplyArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.READ,
     result=_REPLY,
     always=("ticketId", "status"),
+    waits=True,
 )
 async def await_reply(me: Session, arguments: AwaitReplyArguments) -> Result:
     own_ms = None if arguments.timeout_ms is UNSET else arguments.timeout_ms
@@ -167,7 +175,10 @@ async def _reply_to(me: Session, ticket: str, own_ms: int | None, settle_ms: int
         about = {"ticketId": ticket, "ticketStatus": status}
         if own_time:
             return Result({"status": "timeout", **about, "hint": _LATE})
-        return Result({"status": "pending", **about, "next": "await_reply"})
+        pending = Result({"status": "pending", **about, "next": "await_reply"})
+        # The broker ends the ticket at its deadline, so this ends.
+        pending.more = lambda: _reply_to(me, ticket, None)
+        return pending
     if view["status"] == "responded":
         return Result({**view, "note": words.note(me.trust, view.get("from"))})
     out = Result({"ticketId": ticket, "status": view["status"], "ticketStatus": view["status"]})
@@ -198,12 +209,16 @@ class WaitForMessageArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.READ,
     result={"status": {"enum": ["message", "empty"]}, "from": STRING, "ticketId": STRING, "payload": ANY},
     always=("status",),
+    waits=True,
 )
 async def wait_for_message(me: Session, arguments: WaitForMessageArguments) -> Result:
     wait_ms = me.slice_ms if arguments.wait_ms is UNSET else min(arguments.wait_ms, me.slice_ms)
     taken = await me.call("inbox.take", {"agentId": me.handle, "max": 1}, wait_ms=wait_ms)
     if not taken or not taken.get("messages"):
-        return Result({"status": "empty", "next": "wait_for_message"})
+        empty = Result({"status": "empty", "next": "wait_for_message"})
+        if arguments.wait_ms is UNSET:
+            empty.more = lambda: wait_for_message.run(me, arguments)
+        return empty
     message = taken["messages"][0]
     out = Result({"status": "message", **message, "note": words.note(me.trust, message["from"])})
     for field, plain in _SELF_EVIDENT.items():
@@ -259,6 +274,7 @@ class BroadcastMessageArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.KEYED,
     result={"tickets": LIST, "failed": LIST},
     always=("tickets",),
+    waits=True,
 )
 async def broadcast_message(me: Session, arguments: BroadcastMessageArguments) -> Result:
     # The tickets' ids are made from this one, so that a repeated call sends nothing twice.
@@ -447,6 +463,7 @@ class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.NEVER,
     result={"agentId": STRING, "status": STRING},
     always=("agentId", "status"),
+    as_task=False,
 )
 async def register_agent(me: Session, arguments: RegisterAgentArguments) -> Result:
     _agent_id(arguments.agent_id)

@@ -229,6 +229,11 @@ class NativeWork(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     # The project's real directory.
     root: str
+    # What it is known to write, as absolute paths, and whether it changes nothing else.
+    writes: tuple[str, ...] = ()
+    only_these: bool = False
+    # It puts files into directories that it names, and leaves what else is in them alone.
+    into: bool = False
     # It is known to delete or overwrite: then it waits for its checkpoint, however long that takes.
     destructive: bool
 

@@ -22,7 +22,7 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.facts import facts_of
 from bascule.kernel.policy.shell.reading import read
-from bascule.kernel.policy.shell.traits import DESTRUCTIVE, OPAQUE, UNPLACED
+from bascule.kernel.policy.shell.traits import DESTRUCTIVE, GROUND, OPAQUE, OUTSIDE, UNPLACED
 from bascule.kernel.ports import NativeRuns, NativeWork
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Nothing
@@ -64,6 +64,12 @@ CLOSE_SECONDS = 5.0
 _TAKES_AWAY = frozenset(["rm", "unlink", "rmdir", "mv", "git", "sed", "perl", "tar", "unzip", "patch", "rsync", "cp"])
 
 
+# Programs that put files into a directory and leave the rest of it alone, and those that prepare that.
+_INTO = frozenset(["cp", "mv", "ln", "install", "cd", "mkdir"])
+# Traits of commands that wait for it as well. What is written elsewhere is overwritten there.
+_WAITING = frozenset([DESTRUCTIVE, UNPLACED, OPAQUE, OUTSIDE, GROUND])
+
+
 class _Judged(msgspec.Struct, frozen=True):
     verdict: Verdict | None
     root: str
@@ -71,6 +77,8 @@ class _Judged(msgspec.Struct, frozen=True):
     destructive: bool
     # Absolute, as far as they are known.
     writes: tuple[str, ...]
+    # They are put into directories.
+    into: bool = False
 
 
 class Native:
@@ -177,11 +185,12 @@ class Native:
         verdict = self._gate.verdict(call.principal, method, params)
         facts = facts_of(method, params)
         may_write = hook.kind == "write" or (hook.kind == "shell" and not read(hook.command or "").only_looks)
-        destructive = not {DESTRUCTIVE, UNPLACED, OPAQUE}.isdisjoint(facts.traits) or any(
+        destructive = not _WAITING.isdisjoint(facts.traits) or any(
             command.program in _TAKES_AWAY for command in facts.commands
         )
         writes = tuple(path if path.startswith(("/", "~")) else f"{root}/{path}" for path in facts.paths)
-        return _Judged(verdict, root, may_write=may_write, destructive=destructive, writes=writes)
+        into = {command.program for command in facts.commands} <= _INTO
+        return _Judged(verdict, root, may_write=may_write, destructive=destructive, writes=writes, into=into)
 
     async def _keep(self, hook: Hook, session: Session, judged: _Judged) -> tuple[str | None, str | None]:
         return await self._runs.begin(
@@ -192,6 +201,9 @@ class Native:
                 tool=hook.tool or "",
                 title=hook.title,
                 root=judged.root,
+                writes=judged.writes,
+                only_these=hook.kind == "write" and all(path.startswith("/") for path in judged.writes),
+                into=judged.into,
                 destructive=judged.destructive,
             )
         )

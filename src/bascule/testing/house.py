@@ -56,7 +56,14 @@ from bascule.testing.fakes import (
     NoEvidence,
     NoQuota,
 )
-from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine, NoGitStates
+from bascule.testing.machine import (
+    FakeCheckpointStore,
+    FakeSandboxes,
+    FakeScratch,
+    Machine,
+    NoGitStates,
+    NothingOutside,
+)
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.testing.stores import StoreOfOneLife
 from bascule.workspace.limits import WorkspaceLimits
@@ -358,6 +365,7 @@ class House:
             checkpoints=FakeCheckpointStore(self.machine),
             scratch=FakeScratch(self.machine),
             git=NoGitStates(),
+            outside=NothingOutside(),
             log=kernel.log,
             key=kernel.key,
             events=kernel.events,

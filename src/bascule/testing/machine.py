@@ -23,9 +23,11 @@ from bascule.workspace.ports import (
     CheckpointFault,
     Command,
     FileFault,
+    Kept,
     LogPage,
     OnOutput,
     Outcome,
+    PutBack,
     ResolvedPath,
     Root,
     SandboxFault,
@@ -219,6 +221,7 @@ class FakeCheckpoints:
         self._root = root
         self._space_id = space_id
         self.repositories: Mapping[str, int] = {}
+        self.scans_because: str | None = None
 
     def touched(self, before: str, after: str) -> list[str]:
         return [each.path for each in self.changes(before, after) if each.change != "deleted"]
@@ -232,7 +235,13 @@ class FakeCheckpoints:
             return "file"
         return "directory" if any(each.startswith(f"{path}/") for each in files) else None
 
-    def take(self, until: int | None = None, since: int | None = None) -> str:  # noqa: ARG002 - no times here
+    def take(
+        self,
+        until: int | None = None,
+        since: int | None = None,  # noqa: ARG002 - no times here
+        *,
+        watched: bool = False,  # noqa: ARG002 - all of it is looked at
+    ) -> str:
         if self._machine.no_checkpoints is not None:
             raise CheckpointFault(self._machine.no_checkpoints)
         files = dict(self._root.files)
@@ -422,6 +431,27 @@ class FakeScratch:
     def remove(self, directory: str) -> None:
         for path in [path for path in self._machine.directories if path.startswith(f"{directory}/")]:
             del self._machine.directories[path]
+
+
+class NothingOutside:
+    """A machine with nothing but projects."""
+
+    def keep(self, _space_id: str, _root: str, _paths: Sequence[str], /, *, into: bool) -> Kept:
+        del into
+        return Kept(None, inside=True)
+
+    def look(self, _space_id: str, before: str, /) -> str:
+        return before
+
+    def changes(self, _space_id: str, _before: str, _after: str, /) -> list[FileChange]:
+        return []
+
+    def undo(self, _space_id: str, _before: str, _after: str | None, /, *, dry_run: bool) -> PutBack:
+        del dry_run
+        return PutBack([], [])
+
+    def collect(self, _keep: Mapping[str, Iterable[str]], /) -> None:
+        return None
 
 
 class NoGitStates:

@@ -71,7 +71,7 @@ class Checkpointing:
                 self._put(run, Segment(before=run.copy.tree))
                 return
             checkpoints = await self._spaces.checkpoints_of(space)
-            before = await self._threads.do(checkpoints.take)
+            before = await self._threads.do(checkpoints.take, watched=run.record.native is not None)
             run.repositories = checkpoints.repositories
         except CheckpointFault as error:
             run.without_checkpoint = True
@@ -99,7 +99,8 @@ class Checkpointing:
             checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
             last = run.segments[-2] if len(run.segments) > 1 else None
             since = (run.opened_ms - COARSE_MS) * 1_000_000
-            found = await self._threads.do(_look, checkpoints, segment, last, there, since)
+            watched = run.record.native is not None
+            found = await self._threads.do(_look, checkpoints, segment, last, there, since, watched=watched)
         except (CheckpointFault, FileFault) as error:
             self.forget(run, space)
             closed = msgspec.structs.replace(segment, until=self._clock.wall_ms(), beside=tuple(run.beside))
@@ -172,10 +173,16 @@ class Checkpointing:
 
 
 def _look(
-    checkpoints: Checkpoints, segment: Segment, last: Segment | None, there: Mapping[str, int] | None, since: int
+    checkpoints: Checkpoints,
+    segment: Segment,
+    last: Segment | None,
+    there: Mapping[str, int] | None,
+    since: int,
+    *,
+    watched: bool,
 ) -> _Found:
     """On a thread. `there`: every `.git` that was there before."""
-    after = checkpoints.take(since=since)
+    after = checkpoints.take(since=since, watched=watched)
     steering: list[str] = []
     if segment.before != after or there != checkpoints.repositories:
         steering = steering_left(checkpoints, segment.before, after, there)

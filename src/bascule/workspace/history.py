@@ -19,6 +19,7 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
 from bascule.workspace.checkpointing import MAX_NAMED, WHOLE, Checkpointing
+from bascule.workspace.elsewhere import NOTHING_BACK, Back, Elsewhere
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Copy, Run, is_over
 from bascule.workspace.news import News
@@ -29,7 +30,6 @@ from bascule.workspace.ports import (
     CheckpointStore,
     FileFault,
     Files,
-    GitStates,
     Scratch,
     Undone,
 )
@@ -76,10 +76,10 @@ class History:
         store: CheckpointStore,
         scratch: Scratch,
         news: News,
-        git: GitStates,
+        elsewhere: Elsewhere,
     ) -> None:
         self._checkpointing = checkpointing
-        self._git = git
+        self._elsewhere = elsewhere
         self._live = live
         self._book = book
         self._spaces = spaces
@@ -111,20 +111,21 @@ class History:
             async with self._beside_others(
                 space, checkpoints, f"the undo of {record.run_id}", really=not params.dry_run
             ):
-                if record.git is not None:
-                    # Before any file is touched: what changed in git since then stops it all.
-                    await self._threads.do(self._undo_git, space, record, dry_run=True)
+                # Before any file is touched: what changed in git or outside since then stops it all.
+                back = await self._undo_elsewhere(space, record, dry_run=True)
                 change_set, again = await self._threads.do(self._undone, checkpoints, pieces, dry_run=params.dry_run)
-                refs: list[str] = []
-                if record.git is not None:
-                    refs = await self._threads.do(self._undo_git, space, record, dry_run=params.dry_run)
+                if not params.dry_run:
+                    back = await self._undo_elsewhere(space, record, dry_run=False)
         except (CheckpointFault, FileFault) as error:
             raise Conflict(
                 f"{record.run_id} cannot be undone: {error}", hint="undo later runs first, or by hand"
             ) from None
         finally:
             space.turns.give_back()
-        change_set = change_set._replace(unknown=_without_checkpoint(record) + change_set.unknown)
+        change_set = change_set._replace(
+            changes=change_set.changes + back.changes,
+            unknown=_without_checkpoint(record) + change_set.unknown + back.left_alone,
+        )
         effect.details["files"] = len(change_set.changes)
         if change_set.unknown:
             effect.details["left_alone"] = len(change_set.unknown)
@@ -140,7 +141,7 @@ class History:
             diff=change_set.diff,
             truncated=change_set.truncated,
             left_alone=change_set.unknown,
-            note=_joined(self._remark(record), f"git's record: {', '.join(refs[:MAX_NAMED])}" if refs else None),
+            note=_joined(self._remark(record), back.note),
         )
 
     async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
@@ -212,8 +213,13 @@ class History:
     async def change_set(self, record: RunRecord) -> _ChangeSet:
         """What it changed, for people and models. What is not known is named: it is not nothing."""
         unknown = _without_checkpoint(record)
+        try:
+            outside = await self._threads.do(self._elsewhere.changes, record) if record.outside is not None else []
+        except CheckpointFault as error:
+            outside = []
+            unknown.append(PathReason(path=WHOLE, reason=str(error)))
         if not record.segments:
-            return _ChangeSet([], "", truncated=False, unknown=unknown)
+            return _ChangeSet(outside, "", truncated=False, unknown=unknown)
         checkpoints = await self._opened(self._spaces.find(record.space_id))
         pieces: list[_Piece] = []
         for segment in record.segments:
@@ -225,7 +231,7 @@ class History:
             change_set = await self._threads.do(self._collect_changes, checkpoints, pieces)
         except CheckpointFault as error:
             raise Conflict(f"the changes of {record.run_id} cannot be shown: {error}") from None
-        return change_set._replace(unknown=unknown + change_set.unknown)
+        return change_set._replace(changes=change_set.changes + outside, unknown=unknown + change_set.unknown)
 
     def _result(self, record: RunRecord, change_set: _ChangeSet) -> DiffResult:
         return DiffResult(
@@ -349,13 +355,10 @@ class History:
             piece.before, piece.after, dry_run=dry_run, max_chars=self._limits.max_diff_chars, beside=piece.beside
         )
 
-    def _undo_git(self, space: Space, record: RunRecord, *, dry_run: bool) -> list[str]:
-        git = record.git
-        assert git is not None
-        back, left = self._git.undo(space.space_id, space.record.path, git.before, git.after, dry_run=dry_run)
-        if left:
-            raise CheckpointFault(f"git's record changed since then: {', '.join(left[:MAX_NAMED])}")
-        return back
+    async def _undo_elsewhere(self, space: Space, record: RunRecord, *, dry_run: bool) -> Back:
+        if record.git is None and record.outside is None:
+            return NOTHING_BACK
+        return await self._threads.do(self._elsewhere.undo, space, record, dry_run=dry_run)
 
     # -- copies --
 
@@ -408,25 +411,15 @@ class History:
         return {space_id: frozenset(kept) for space_id, kept in trees.items()}
 
     def collect(self) -> "asyncio.Future[int]":
-        return self._threads.begin(self._collect, self.kept_trees(), self._kept_git())
+        return self._threads.begin(self._collect, self.kept_trees(), list(self._book.all()), dict(self._live))
 
-    def _collect(self, trees: dict[str, frozenset[str]], git: dict[str, set[str]]) -> int:
-        self._git.collect(git)
+    def _collect(self, trees: dict[str, frozenset[str]], records: list[RunRecord], live: dict[str, Run]) -> int:
+        self._elsewhere.collect(trees, records, live)
         return self._store.collect(trees)
-
-    def _kept_git(self) -> dict[str, set[str]]:
-        kept: dict[str, set[str]] = {space_id: set() for space_id in self._spaces.table.rows}
-        for record in self._book.all():
-            run = self._live.get(record.run_id)
-            names = [record.git.before, record.git.after] if record.git is not None else []
-            if run is not None and run.git_before is not None:
-                names.append(run.git_before)
-            kept.setdefault(record.space_id, set()).update(names)
-        return kept
 
     async def forget(self, space_id: str) -> None:
         """The space is gone, and so is what its runs could be taken back to."""
-        await self._threads.do(self._collect, {space_id: frozenset()}, {space_id: set()})
+        await self._threads.do(self._collect, {space_id: frozenset()}, [], {})
 
     def _undoable(self, params: UndoParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)

@@ -46,7 +46,10 @@ class Listing:
         run = self._live.get(record.run_id)
         now = run.record if run is not None else record
         undoable = (
-            bool(now.segments or now.git) and is_over(now) and not now.undone and (not now.on_copy or now.committed)
+            bool(now.segments or now.git or now.outside)
+            and is_over(now)
+            and not now.undone
+            and (not now.on_copy or now.committed)
         )
         return RunView(
             run_id=now.run_id,

@@ -17,12 +17,13 @@ from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import LOCAL, Call
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.ports import Began, NativeWork
-from bascule.workspace.checkpointing import Checkpointing
+from bascule.workspace.checkpointing import WHOLE, Checkpointing
+from bascule.workspace.elsewhere import Elsewhere
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
-from bascule.workspace.ports import CheckpointFault, FileFault, GitStates
+from bascule.workspace.ports import CheckpointFault, FileFault
 from bascule.workspace.protocol import SpaceOpenParams
-from bascule.workspace.records import COMPLETED, ERROR, RUNNING, GitSegment, NativeCall, RunRecord
+from bascule.workspace.records import COMPLETED, ERROR, RUNNING, NativeCall, RunRecord, SpaceRecord
 from bascule.workspace.runs import Runs
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
@@ -35,7 +36,7 @@ class NativeRuns:
         runs: Runs,
         spaces: Spaces,
         checkpointing: Checkpointing,
-        git: GitStates,
+        elsewhere: Elsewhere,
         journal: Journal,
         clock: Clock,
         limits: WorkspaceLimits,
@@ -45,7 +46,7 @@ class NativeRuns:
         self._runs = runs
         self._spaces = spaces
         self._checkpointing = checkpointing
-        self._git = git
+        self._elsewhere = elsewhere
         self._journal = journal
         self._clock = clock
         self._limits = limits
@@ -64,15 +65,16 @@ class NativeRuns:
         if not opening.done():
             # Taken while the call works, it would hold a part of what the call did.
             opening.add_done_callback(self._discard)
-            return Began(None, f"no undo: a checkpoint of {work.root} takes more than {self._patience_ms} ms")
+            why = self._scans_because(work.root)
+            return Began(None, f"no undo: a checkpoint of {work.root} takes more than {self._patience_ms} ms{why}")
         try:
             run = opening.result()
         except BasculeError as error:
             return Began(None, f"no undo: {error.message}")
-        if run.note is not None:
-            return Began(None, f"no undo: {run.note}")
+        except (CheckpointFault, FileFault) as error:
+            return Began(None, f"no undo: {error}")
         await self._record(run)
-        return Began(run.run_id, None)
+        return Began(run.run_id, run.note)
 
     def _discard(self, opening: "asyncio.Task[Run]") -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -94,7 +96,7 @@ class NativeRuns:
     async def _end(self, run: Run, *, ok: bool) -> tuple[str, ...]:
         space = self._spaces.of(run.record.space_id)
         await self._checkpointing.close(run, space)
-        await self._close_git(run, space)
+        await self._threads.do(self._elsewhere.look, run, space)
         touched: tuple[str, ...] = ()
         if run.segments and run.segments[-1].after is not None:
             checkpoints = await self._spaces.checkpoints_of(space)
@@ -109,7 +111,7 @@ class NativeRuns:
         """The first checkpoint of a project takes long: it is taken before the first call needs one."""
         try:
             checkpoints = await self._spaces.checkpoints_of(await self._space(root))
-            await self._threads.do(checkpoints.take)
+            await self._threads.do(checkpoints.take, watched=True)
         except (BasculeError, CheckpointFault, FileFault):
             # The first call says it.
             return
@@ -120,8 +122,17 @@ class NativeRuns:
     def _patience_ms(self) -> int:
         return round(self.patience.total_seconds() * 1000)
 
+    def _scans_because(self, root: str) -> str:
+        known = self._known(root)
+        checkpoints = self._spaces.of(known.space_id).checkpoints if known is not None else None
+        why = checkpoints.scans_because if checkpoints is not None else None
+        return f", because all of it has to be looked at: {why}" if why is not None else ""
+
+    def _known(self, root: str) -> SpaceRecord | None:
+        return next((each for each in self._spaces.table.rows.values() if each.path == root), None)
+
     async def _space(self, root: str) -> Space:
-        known = next((each for each in self._spaces.table.rows.values() if each.path == root), None)
+        known = self._known(root)
         if known is not None:
             return self._spaces.find(known.space_id)
         params = SpaceOpenParams(path=root)
@@ -152,24 +163,31 @@ class NativeRuns:
         run = self._run(space, work)
         if endings := self._endings.get(space.space_id):
             await asyncio.wait(set(endings))
+        if not await self._keep_outside(run, space, work):
+            # A tool that writes the files it names, all of them elsewhere: the project is not touched.
+            return run
         try:
             await self._checkpointing.open(run, space)
-            run.git_before = await self._threads.do(self._git.take, space.space_id, space.record.path)
-        except (CheckpointFault, FileFault) as error:
+            if run.without_checkpoint:
+                raise CheckpointFault(run.not_undoable[WHOLE])  # noqa: TRY301 - as any other
+            await self._threads.do(self._elsewhere.keep_git, run, space)
+        except (CheckpointFault, FileFault):
             self._checkpointing.forget(run, space)
-            run.note = run.note or str(error)
+            raise
         return run
 
-    async def _close_git(self, run: Run, space: Space) -> None:
-        if run.git_before is None:
-            return
+    async def _keep_outside(self, run: Run, space: Space, work: NativeWork) -> bool:
+        """Whether the project may change too."""
+        if not work.writes:
+            return True
         try:
-            after = await self._threads.do(self._git.take, space.space_id, space.record.path)
+            inside = await self._threads.do(self._elsewhere.keep_outside, run, space, work)
         except CheckpointFault as error:
-            run.note = run.note or f"what it did to git's record is not known: {error}"
-            return
-        if after is not None and after != run.git_before:
-            run.record = msgspec.structs.replace(run.record, git=GitSegment(before=run.git_before, after=after))
+            if work.only_these:
+                raise
+            run.note = f"no undo outside of the project: {error}"
+            return True
+        return inside or not work.only_these
 
     async def _record(self, run: Run) -> None:
         """It and its checkpoint are on disk before the client goes on."""

@@ -284,8 +284,13 @@ class Checkpoints(Protocol):
     # Every `.git` that the last `take` saw, with its inode, also where a tree holds nothing; it is part of no tree.
     repositories: Mapping[str, int]
 
-    def take(self, until: int | None = None, since: int | None = None) -> str:
+    # Why the last `take` looked at everything although it was to rely on a watch.
+    scans_because: str | None
+
+    def take(self, until: int | None = None, since: int | None = None, *, watched: bool = False) -> str:
         """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it.
+
+        With `watched` only what the kernel reports as changed is looked at, where it can report that.
 
         What changed after `since` (ns) is read again, whatever its times say: a program that has a file mapped changes
         it without them.
@@ -340,6 +345,40 @@ class GitStates(Protocol):
         self, space_id: str, root: str, before: str, after: str, /, *, dry_run: bool
     ) -> tuple[list[str], list[str]]:
         """Put back what differs and is still as in `after`: what was put back, and what changed since and stays."""
+
+    def collect(self, keep: Mapping[str, Iterable[str]], /) -> None:
+        """Drop what no kept run needs, of the spaces that are named."""
+
+
+class Kept(NamedTuple):
+    # None: nothing outside of the project was named.
+    state: str | None
+    # Whether something inside of it was.
+    inside: bool
+
+
+class PutBack(NamedTuple):
+    changes: list[FileChange]
+    # What stays as it is although it may belong to it, and why.
+    left_alone: list[PathReason]
+
+
+class OutsideStore(Protocol):
+    """Copies of what calls name outside of their project, in our state directory."""
+
+    def keep(self, space_id: str, root: str, paths: Sequence[str], /, *, into: bool) -> Kept:
+        """Copy what these absolute paths name; `CheckpointFault` says why that cannot be.
+
+        With `into` a directory is only where others of them are put.
+        """
+
+    def look(self, space_id: str, before: str, /) -> str:
+        """The same places as they are now, without their content."""
+
+    def changes(self, space_id: str, before: str, after: str, /) -> list[FileChange]: ...
+
+    def undo(self, space_id: str, before: str, after: str | None, /, *, dry_run: bool) -> PutBack:
+        """Put back what the call changed; `CheckpointFault` when something of it was changed since."""
 
     def collect(self, keep: Mapping[str, Iterable[str]], /) -> None:
         """Drop what no kept run needs, of the spaces that are named."""

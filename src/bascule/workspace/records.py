@@ -84,6 +84,14 @@ class GitSegment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     after: str
 
 
+class OutsideSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What it named outside of the project, before and after."""
+
+    before: str
+    # None while it works, and when it is not known.
+    after: str | None = None
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="run"):
     run_id: str
     space_id: str
@@ -100,6 +108,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     # One that an agent's own tool did; nothing of ours executed it.
     native: NativeCall | None = None
     git: GitSegment | None = None
+    outside: OutsideSegment | None = None
     # On a copy: what some operation would have been asked for, so that taking the result over asks.
     would_ask: Asks | None = None
     committed: bool = False

@@ -28,6 +28,7 @@ from bascule.workspace.background import Background
 from bascule.workspace.checkpointing import Checkpointing
 from bascule.workspace.commands import Commands
 from bascule.workspace.declared import WorkspaceDeclared
+from bascule.workspace.elsewhere import Elsewhere
 from bascule.workspace.events import EventFactory
 from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
@@ -39,6 +40,7 @@ from bascule.workspace.ports import (
     CheckpointStore,
     Files,
     GitStates,
+    OutsideStore,
     Sandboxes,
     SandboxKind,
     Scratch,
@@ -83,6 +85,7 @@ class Workspace:
         checkpoints: CheckpointStore,
         scratch: Scratch,
         git: GitStates,
+        outside: OutsideStore,
         log: Log,
         key: bytes,
         events: EventRing,
@@ -153,6 +156,7 @@ class Workspace:
             tasks=self.tasks,
             threads=self.threads,
         )
+        elsewhere = Elsewhere(git, outside)
         self.history = History(
             checkpointing=checkpointing,
             live=self.runs.live,
@@ -165,13 +169,13 @@ class Workspace:
             store=checkpoints,
             scratch=scratch,
             news=news,
-            git=git,
+            elsewhere=elsewhere,
         )
         self.native = NativeRuns(
             runs=self.runs,
             spaces=self.spaces,
             checkpointing=checkpointing,
-            git=git,
+            elsewhere=elsewhere,
             journal=journal,
             clock=clock,
             limits=self.limits,

@@ -2,7 +2,7 @@
 
 A checkpoint leaves `.git` out. Objects that a command leaves unreferenced stay until git collects them, weeks later;
 so with these files a `git reset --hard`, a deleted branch or a lost index comes back. Only the repository at the top of
-the workspace is looked at, and not its objects, configuration, hooks or reflogs.
+the workspace is looked at, and not its objects, configuration, hooks or reflogs, but for the stash's.
 
 A state is one file, named by its digest, beside the checkpoints.
 """
@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -27,9 +27,15 @@ MAX_REFS = 10_000
 # A state that was taken but is in nobody's records yet survives a collection this long.
 GRACE = timedelta(hours=1)
 _SINGLE = ("HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "index")
-_SHARED = ("packed-refs",)
+# The stash is a list: which entries it has, only its log says.
+_SHARED = ("packed-refs", "logs/refs/stash")
 _SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _POINTS = re.compile(rb"gitdir: (.+)\n?\Z")
+
+
+# A file that changed just now may change again within the same tick of its times: file systems with whole seconds.
+_TICK_NS = 2_000_000_000
+_Looks = tuple[tuple[str, int, int, int, int], ...]
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -40,15 +46,21 @@ class _State(msgspec.Struct, frozen=True):
 class GitStates:
     def __init__(self, directory: str) -> None:
         self._directory = directory
+        # Of each space what the files looked like when its last state was taken, and that state.
+        self._last: dict[str, tuple[_Looks, str]] = {}
 
     def take(self, space_id: str, root: str) -> str | None:
         """The id of the state as it is now; None where there is no repository."""
         places = _places(root)
         if places is None:
             return None
+        folder = self._folder(space_id)
+        looks = _looks(*places)
+        known = self._last.get(space_id)
+        if looks is not None and known is not None and known[0] == looks and os.path.exists(f"{folder}/{known[1]}"):
+            return known[1]
         encoded = msgspec.msgpack.encode(_State(_read_all(*places)))
         name = hashlib.sha256(encoded).hexdigest()
-        folder = self._folder(space_id)
         file = os.path.join(folder, name)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -56,6 +68,10 @@ class GitStates:
                 _replace(file, encoded, 0o600)
         except OSError as error:
             raise CheckpointFault(f"the state of git could not be kept: {error.strerror}") from error
+        if looks is not None:
+            self._last[space_id] = (looks, name)
+        else:
+            self._last.pop(space_id, None)
         return name
 
     def undo(self, space_id: str, root: str, before: str, after: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
@@ -113,12 +129,40 @@ def _places(root: str) -> tuple[str, str] | None:
         if points is None:
             return None
         own = os.path.normpath(os.path.join(root, os.fsdecode(points.group(1))))
-        with open(os.path.join(own, "commondir"), "rb") as file:
+        common = os.path.join(own, "commondir")
+        if not os.path.lexists(common):
+            # A submodule's, which has everything of its own.
+            return (own, own) if os.path.isdir(own) else None
+        with open(common, "rb") as file:
             return own, os.path.normpath(os.path.join(own, os.fsdecode(file.read().strip())))
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CheckpointFault(f"git's record cannot be read: {error.strerror}") from error
+
+
+def _looks(own: str, shared: str) -> _Looks | None:
+    """Times, sizes and inodes of all that a state holds; None where a change may not show in them.
+
+    An index of 50,000 files has 5 MB: it is not read at every call.
+    """
+    found = []
+    newest = 0
+    for path in _files(own, shared):
+        with contextlib.suppress(FileNotFoundError):
+            each = os.lstat(path)
+            found.append((path, each.st_ctime_ns, each.st_mtime_ns, each.st_size, each.st_ino))
+            newest = max(newest, each.st_ctime_ns)
+    return None if newest > time.time_ns() - _TICK_NS else tuple(found)
+
+
+def _files(own: str, shared: str) -> Iterator[str]:
+    for place, names in ((own, _SINGLE), (shared, _SHARED)):
+        for name in names:
+            yield os.path.join(place, name)
+    for folder, _, found in os.walk(os.path.join(shared, "refs")):
+        for name in found:
+            yield os.path.join(folder, name)
 
 
 def _read_all(own: str, shared: str) -> dict[str, bytes]:
@@ -179,8 +223,14 @@ def _put_back(places: tuple[str, str], name: str, content: bytes | None) -> None
 def _replace(path: str, content: bytes, mode: int) -> None:
     beside = f"{path}.{os.getpid()}.new"
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-    os.replace(beside, path)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(beside, path)
+    except OSError:
+        # A full disk is no place for the half of a state.
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise

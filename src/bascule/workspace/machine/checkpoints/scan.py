@@ -33,6 +33,7 @@ from bascule.workspace.machine.checkpoints.objects import (
 )
 from bascule.workspace.machine.checkpoints.stats import FileStat, Node, is_racy, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
+from bascule.workspace.machine.checkpoints.watch import Changed, Watch
 from bascule.workspace.machine.files import temporary
 from bascule.workspace.machine.files.repositories import GIT, find_repositories
 from bascule.workspace.machine.files.root import ARTIFACTS, WorkspaceRoot
@@ -70,6 +71,9 @@ class Scan:
     With `until` (nanoseconds, as change times have them) files that changed later are gaps: the tree is the workspace
     as it was then, as far as can be known now. With `since` files that changed later are read again even where their
     times say that they were read already: a program that has a file mapped changes it without them.
+
+    With `watch` each directory that is entered is watched from then on; with `changed` only those are entered.
+    With `room` (what the last scan left) nothing is counted: that takes longer than a small scan.
     """
 
     def __init__(
@@ -79,16 +83,26 @@ class Scan:
         limits: ScanLimits,
         until: int | None = None,
         since: int | None = None,
+        *,
+        watch: Watch | None = None,
+        changed: Changed | None = None,
+        room: tuple[int, int] | None = None,
     ) -> None:
         self._root = root
+        self._watch = watch
+        self._changed = changed
+        # Directories that were not entered, because nothing in them changed.
+        self.clean: set[str] = set()
+        # Directories with something that no tree holds.
+        self.with_gaps: set[str] = set()
         self._store = store
         self._limits = limits
         self._until = until
         # Beyond either of them the memory of the last scan does not count.
         self._trusted_until = min((each for each in (until, since) if each is not None), default=None)
         # Names and bytes that may come to those the last scan held.
-        self._room = limits.files
-        self._room_bytes = limits.bytes
+        self.room, self.room_bytes = room or (limits.files, limits.bytes)
+        self._counts = room is None
         self._gaps = 0
         # Differs from scan to scan: a gap with it is never equal to another.
         self._nonce = secrets.token_hex(8)
@@ -101,16 +115,18 @@ class Scan:
         self.read = 0
 
     def run(self, last: Node | None) -> Node:
-        if last is not None:
+        if last is not None and self._counts:
             names, size = last.totals()
-            self._room -= names
-            self._room_bytes -= size
+            self.room -= names
+            self.room_bytes -= size
         try:
             descriptor = self._root.opener.open(self._root.fileno(), ".", _DIRECTORY)
         except OSError as error:
             raise _no_checkpoint(error) from error
         try:
+            self._add_watch(descriptor)
             node = self._directory(descriptor, last, 0o755 | stat.S_IFDIR)
+            self._note_gaps(node)
         except OSError as error:
             raise _no_checkpoint(error) from error
         finally:
@@ -159,6 +175,15 @@ class Scan:
         node.tree = last.tree if last is not None and same else self._tree(node)
         return node
 
+    def _add_watch(self, descriptor: int) -> None:
+        """Before it is read: what changes from here on is reported."""
+        if self._watch is not None:
+            self._watch.add("/".join(self._steps), descriptor)
+
+    def _note_gaps(self, node: Node) -> None:
+        if node.gaps:
+            self.with_gaps.add("/".join(self._steps))
+
     def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
         if entry.name == GIT:
             self.repositories["/".join((*self._steps, GIT))] = entry.inode()
@@ -167,9 +192,19 @@ class Scan:
 
     def _below(self, descriptor: int, node: Node, name: str, found: os.stat_result, last: Node | None) -> None:
         self._steps.append(name)
+        changed = self._changed
         try:
+            if changed is not None:
+                path = "/".join(self._steps)
+                if last is not None and path not in changed.dirty:
+                    self.clean.add(path)
+                    node.directories[name] = last
+                    return
+                if path in changed.anew:
+                    self._changed = None
             self._enter(descriptor, node, name, found, last)
         finally:
+            self._changed = changed
             if name not in node.directories:
                 self._unread.append("/".join(self._steps))
             self._steps.pop()
@@ -191,7 +226,9 @@ class Scan:
                 self._gap(node, name, _unreadable(error), self._identity(found) if shut else self._nonce)
             return
         try:
-            node.directories[name] = self._directory(child, last, kept_mode(found.st_mode))
+            self._add_watch(child)
+            read = node.directories[name] = self._directory(child, last, kept_mode(found.st_mode))
+            self._note_gaps(read)
         except OSError as error:
             self._gap(node, name, _unreadable(error), self._nonce)
         finally:
@@ -257,7 +294,7 @@ class Scan:
                     after.st_size,
                 )
                 if settled or attempt == MAX_READS - 1:
-                    self._room_bytes -= len(data) - (known.size if known is not None else 0)
+                    self.room_bytes -= len(data) - (known.size if known is not None else 0)
                     # Unsettled, it is what was read, and will be read again: its change time is new.
                     return remember(after, read_at, self._store.add(BLOB, data))
                 os.lseek(descriptor, 0, os.SEEK_SET)
@@ -284,7 +321,7 @@ class Scan:
             raise _NotHeld(
                 f"has more than {self._limits.file_bytes:,} bytes, which is what a checkpoint holds of one file"
             )
-        if size > self._room_bytes + (known.size if known is not None else 0):
+        if size > self.room_bytes + (known.size if known is not None else 0):
             raise _NotHeld(
                 f"comes to a workspace with more than {self._limits.bytes:,} bytes, which is what a checkpoint holds"
             )
@@ -314,8 +351,8 @@ class Scan:
 
     def _has_room(self, node: Node, name: str) -> bool:
         """Room for one more name; the first of a directory that finds none is a gap for all that come after it."""
-        if self._room > 0:
-            self._room -= 1
+        if self.room > 0:
+            self.room -= 1
             return True
         held = f"comes to a workspace with more than {self._limits.files:,} files, which is what a checkpoint holds"
         self._rest(node, name, held)

@@ -22,6 +22,7 @@ from bascule.workspace.machine.checkpoints.restore import Restore, write_out
 from bascule.workspace.machine.checkpoints.scan import Scan, ScanLimits
 from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
 from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
+from bascule.workspace.machine.checkpoints.watch import Changed, Watch, Watches, WatchFault
 from bascule.workspace.machine.files.root import WorkspaceRoot
 from bascule.workspace.ports import Beside, CheckpointFault, Root, Undone
 from bascule.workspace.protocol import FileChange, PathReason
@@ -32,6 +33,7 @@ GRACE = timedelta(hours=1)
 SAVE_AFTER = 500
 # Copies that were made and not opened; more are opened without what is known of them.
 MAX_COPIES = 4
+TOO_MANY_EVENTS = "more changed at once than the kernel reports (fs.inotify.max_queued_events)"
 # Times that a workspace may change between looking and acting.
 MAX_LOOKS = 3
 
@@ -51,10 +53,28 @@ class SpaceCheckpoints:
         self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
         self._unsaved = SAVE_AFTER if self._last is None else 0
         self.repositories: Mapping[str, int] = {}
+        self._watch: Watch | None = None
+        # Whether all that changed since the last scan is among the watch's events.
+        self._sees_all = False
+        self._watchable = True
+        # Directories of the last scan with something that no tree holds, and the room that it left; what goes does not
+        # add to it, so that it is counted again when it becomes small.
+        self._gaps: set[str] = set()
+        self._room: tuple[int, int] | None = None
+        self.scans_because: str | None = None
 
-    def take(self, until: int | None = None, since: int | None = None) -> str:
+    def take(self, until: int | None = None, since: int | None = None, *, watched: bool = False) -> str:
         with self._store.lock:
-            scan = Scan(self.root, self._store, self._limits, until, since)
+            changed = self._changed(watched=watched) if until is None else None
+            if changed is not None and not changed.dirty and self._last is not None:
+                self._space.reported[self._last.tree] = time.monotonic()
+                return self._last.tree.hex()
+            watch = self._watch if until is None else None
+            room = self._room if changed is not None else None
+            scan = Scan(self.root, self._store, self._limits, until, since, watch=watch, changed=changed, room=room)
+            if watch is not None:
+                # Until this one is through: what it does not come to is lost with the events that were read.
+                self._sees_all = False
             try:
                 found = scan.run(self._last)
                 self._store.flush()
@@ -66,12 +86,54 @@ class SpaceCheckpoints:
                 raise
             if until is None:
                 self._last = found
-                self.repositories = scan.repositories
+                self._gaps = {path for path in self._gaps if _lies_in(f"{path}/", scan.clean)} | scan.with_gaps
+                enough = scan.room > self._limits.files // 10 and scan.room_bytes > self._limits.bytes // 10
+                self._room = (scan.room, scan.room_bytes) if enough else None
+                kept = {path: inode for path, inode in self.repositories.items() if _lies_in(path, scan.clean)}
+                self.repositories = kept | scan.repositories
                 self._unsaved += scan.read
+                self._sees_all = watch is not None and watch.problem is None
             if self._unsaved >= SAVE_AFTER:
                 self.save()
             self._space.reported[found.tree] = time.monotonic()
             return found.tree.hex()
+
+    def _changed(self, *, watched: bool) -> Changed | None:
+        """What has to be looked at; None: everything."""
+        if self._watch is not None and self._watch.problem is not None:
+            # Each try costs a scan: not again in this life.
+            self._watchable = False
+            self.scans_because = self._watch.problem
+            self._watch = None
+        elif self._watch is None and watched and self._watchable:
+            self._sees_all = False
+            try:
+                self._watch = self._space.watches.start(self.root.fileno(), self.stop_watching)
+            except WatchFault as error:
+                self.scans_because = str(error)
+        if self._watch is None:
+            return None
+        self._space.watches.used(self._watch)
+        changed = self._watch.changed()
+        self.scans_because = None if changed is not None else TOO_MANY_EVENTS
+        if changed is None or not self._sees_all or self._last is None or not watched:
+            return None
+        for directory in self._gaps:
+            # What no tree holds is not watched either.
+            changed.mark(directory)
+        return changed
+
+    def stop_watching(self) -> bool:
+        """Another workspace needs the room; False when this one is at work."""
+        if not self._store.lock.acquire(blocking=False):
+            return False
+        try:
+            if self._watch is not None:
+                self._watch.close()
+                self._watch = None
+            return True
+        finally:
+            self._store.lock.release()
 
     def changes(self, before: str, after: str) -> list[FileChange]:
         with self._store.lock:
@@ -183,13 +245,20 @@ class SpaceCheckpoints:
 
 
 class _Space:
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, watches: Watches) -> None:
         self.store = ObjectStore(directory)
+        self.watches = watches
         # Trees that were reported to the daemon, and when.
         self.reported: dict[bytes, float] = {}
         # What is in copies that nobody has opened yet.
         self.copies: dict[tuple[int, int], stats.Node] = {}
         self.open: list[SpaceCheckpoints] = []
+
+    def drop(self, gone: list[SpaceCheckpoints]) -> None:
+        """Under the store's lock."""
+        for checkpoints in gone:
+            self.open.remove(checkpoints)
+            checkpoints.stop_watching()
 
     def kept(self) -> set[bytes]:
         """Trees that a collection must leave, whatever the records say."""
@@ -202,9 +271,10 @@ class _Space:
 class GitCheckpoints:
     """Beneath `directory` each space has a directory that `git --git-dir` reads."""
 
-    def __init__(self, directory: str, *, limits: ScanLimits | None = None) -> None:
+    def __init__(self, directory: str, *, limits: ScanLimits | None = None, watches: Watches | None = None) -> None:
         self._directory = directory
         self._limits = limits or ScanLimits()
+        self._watches = watches or Watches()
         self._lock = threading.Lock()
         self._spaces: dict[str, _Space] = {}
 
@@ -215,9 +285,7 @@ class GitCheckpoints:
             space = self._space(space_id)
         with space.store.lock:
             opened = SpaceCheckpoints(space, root, self._limits)
-            space.open = [
-                other for other in space.open if not other.root.closed and other.root.identity != root.identity
-            ]
+            space.drop([other for other in space.open if other.root.closed or other.root.identity == root.identity])
             space.open.append(opened)
             return opened
 
@@ -230,7 +298,7 @@ class GitCheckpoints:
                     continue
                 space = self._space(space_id)
             with space.store.lock:
-                space.open = [checkpoints for checkpoints in space.open if not checkpoints.root.closed]
+                space.drop([checkpoints for checkpoints in space.open if checkpoints.root.closed])
                 kept = space.kept() | {_tree(tree) for tree in trees}
                 for checkpoints in space.open:
                     checkpoints.save()
@@ -241,13 +309,21 @@ class GitCheckpoints:
     def _space(self, space_id: str) -> _Space:
         space = self._spaces.get(space_id)
         if space is None:
-            space = self._spaces[space_id] = _Space(self._place(space_id))
+            space = self._spaces[space_id] = _Space(self._place(space_id), self._watches)
         return space
 
     def _place(self, space_id: str) -> str:
         if not _SPACE.fullmatch(space_id):
             raise ValueError(f"{space_id!r} is not the id of a space")
         return os.path.join(self._directory, space_id)
+
+
+def _lies_in(path: str, directories: set[str]) -> bool:
+    while path:
+        path = path.rpartition("/")[0]
+        if path in directories:
+            return True
+    return False
 
 
 def _forget_stats(directory: str, kept: set[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Two system calls that Python's `os` does not have: openat2 and renameat2."""
+"""System calls that Python's `os` does not have: openat2, renameat2, inotify, and the kind of a file system."""
 
 import ctypes
 import errno
@@ -26,6 +26,8 @@ MAX_RACES = 1_000
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _HOW = struct.Struct("=QQQ")
+# `struct statfs` is shorter everywhere; a long at its beginning is the kind.
+_STATFS_BYTES = 512
 
 
 @cache
@@ -119,3 +121,30 @@ def exchange(directory: int, name: str, other_directory: int, other: str) -> Non
     if call(directory, os.fsencode(name), other_directory, os.fsencode(other), _RENAME_EXCHANGE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def file_system(descriptor: int) -> int:
+    """The magic number of statfs(2); 0 where it is not known."""
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _library().fstatfs(descriptor, buffer) != 0:
+        return 0
+    return int(ctypes.c_ulong.from_buffer(buffer).value)
+
+
+def inotify_init() -> int:
+    return _checked(_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def inotify_add_watch(descriptor: int, path: str, mask: int) -> int:
+    return _checked(_library().inotify_add_watch(descriptor, os.fsencode(path), ctypes.c_uint32(mask)))
+
+
+def inotify_rm_watch(descriptor: int, number: int) -> None:
+    _checked(_library().inotify_rm_watch(descriptor, number))
+
+
+def _checked(answer: int) -> int:
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return answer

@@ -1,0 +1,451 @@
+"""Named files and directories outside of a project, copied before an agent's own tool changes them.
+
+A checkpoint holds the project. What a call names elsewhere is copied into our state directory first: bytes, modes,
+links, and owners where the daemon may set them. Not held: times, hard links, extended attributes; of pipes, sockets and
+devices only that they were there.
+
+A state is a directory: `manifest`, and the content of each file under its digest. It is complete under its name, or not
+there at all. The state after a call has a manifest alone: with it later work is told from the call's own.
+"""
+
+import contextlib
+import glob
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Literal
+
+import msgspec
+
+from bascule.workspace.ports import CheckpointFault, Kept, PutBack
+from bascule.workspace.protocol import FileChange, PathReason
+
+# A state that was taken but is in nobody's records yet survives a collection this long.
+GRACE = timedelta(hours=1)
+_PIECE = 1024 * 1024
+_SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_STATE = re.compile(r"[0-9a-f]{32}\.([0-9]{1,15})")
+_MANIFEST = "manifest"
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATTERN = re.compile(r"[*?\[]")
+
+
+class OutsideLimits(msgspec.Struct, frozen=True, kw_only=True):
+    # Of one call: the call waits for the copy, and a disk takes this much in about a second.
+    bytes: int = 256 * 1024 * 1024
+    files: int = 10_000
+    # Of all calls together; beyond it the oldest copies go.
+    total_bytes: int = 2 * 1024 * 1024 * 1024
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    kind: Literal["file", "link", "directory", "special"]
+    mode: int
+    owner: int
+    group: int
+    # Of a file its digest, of a link where it leads.
+    content: bytes = b""
+
+
+class _Manifest(msgspec.Struct, frozen=True, array_like=True):
+    # Whatever is at these paths or beneath them belongs to it, also what was not there.
+    tops: list[bytes]
+    entries: dict[bytes, _Entry]
+    # Whether the content of files is there too.
+    held: bool
+
+
+class OutsideFiles:
+    """Blocks; called on threads."""
+
+    def __init__(self, directory: str, *, ours: Sequence[str] = (), limits: OutsideLimits | None = None) -> None:
+        """`ours`: directories that are never copied."""
+        self._directory = directory
+        self._ours = tuple(os.path.realpath(each) for each in (*ours, directory))
+        self._limits = limits or OutsideLimits()
+
+    def keep(self, space_id: str, root: str, paths: Sequence[str], *, into: bool = False) -> Kept:
+        folder = self._folder(space_id)
+        # `cp a b` names `b` and `b/a`, because `b` may be a directory.
+        places = {os.path.dirname(path) for path in paths} if into else set()
+        meant = [path for path in paths if path not in places or not os.path.isdir(path)]
+        tops, inside = self._tops(root, meant)
+        if not tops:
+            return Kept(None, inside)
+        return Kept(self._write(folder, tops, with_content=True), inside)
+
+    def look(self, space_id: str, before: str) -> str:
+        """The same places as they are now."""
+        folder = self._folder(space_id)
+        return self._write(folder, self._load(folder, before).tops, with_content=False)
+
+    def changes(self, space_id: str, before: str, after: str) -> list[FileChange]:
+        folder = self._folder(space_id)
+        was, then = self._load(folder, before).entries, self._load(folder, after).entries
+        return _changes(was, then, sorted(was.keys() | then.keys()))
+
+    def undo(self, space_id: str, before: str, after: str | None, *, dry_run: bool) -> PutBack:
+        """Put back what the call changed; `CheckpointFault` when something of it was changed since.
+
+        Without a state after the call only what is gone comes back: that loses nothing.
+        """
+        folder = self._folder(space_id)
+        manifest = self._load(folder, before)
+        was, now = manifest.entries, self._entries(manifest.tops, None)
+        left: dict[bytes, str] = {}
+        if after is None:
+            differing = [path for path in was.keys() | now.keys() if was.get(path) != now.get(path)]
+            left = {path: "is not known to be as the call left it" for path in differing if path in now}
+            differing = [path for path in differing if path not in now]
+        else:
+            then = self._load(folder, after).entries
+            differing = [path for path in was.keys() | then.keys() if was.get(path) != then.get(path)]
+            for path in sorted(differing):
+                if now.get(path) not in (then.get(path), was.get(path)):
+                    raise CheckpointFault(f"{_shown(path)} was changed since then")
+            differing = [path for path in differing if now.get(path) != was.get(path)]
+            _check_added(differing, was, then, now)
+        special = [path for path in differing if path in was and was[path].kind == "special"]
+        left |= dict.fromkeys(special, "is a pipe, a socket or a device, which no copy holds")
+        todo = sorted(set(differing) - set(special))
+        changes = _changes(now, was, todo)
+        if not dry_run and todo:
+            _PuttingBack(os.path.join(folder, before), was, now).run(manifest.tops, todo)
+        return PutBack(changes, [PathReason(path=_shown(path), reason=left[path]) for path in sorted(left)])
+
+    def collect(self, keep: Mapping[str, Iterable[str]]) -> None:
+        """Drop what no kept run needs, of the spaces that are named."""
+        for space_id, names in keep.items():
+            kept = set(names)
+            for state in self._states(self._folder(space_id)):
+                if state.name not in kept and time.time() - state.stat().st_mtime > GRACE.total_seconds():
+                    shutil.rmtree(state.path, ignore_errors=True)
+
+    # -- what is meant --
+
+    def _tops(self, root: str, paths: Sequence[str]) -> tuple[list[bytes], bool]:
+        """Real paths outside of the project, none beneath another; and whether anything named is inside."""
+        inside = False
+        found: set[str] = set()
+        for named in paths:
+            for path in self._expanded(named):
+                place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+                leads = os.path.realpath(place)
+                for each in {place, leads} if os.path.isfile(leads) else {place}:
+                    if _is_within(each, root):
+                        inside = True
+                    elif not _is_device(each):
+                        found.add(_first_missing(each))
+        for place in found:
+            self._check_place(place, root)
+        return [os.fsencode(each) for each in sorted(found) if not any(_is_beneath(each, top) for top in found)], inside
+
+    def _expanded(self, named: str) -> list[str]:
+        """As a shell expands a pattern; one that finds nothing is a name."""
+        if not named.startswith("/"):
+            return []
+        path = os.path.normpath(named)
+        if os.path.lexists(path) or not _PATTERN.search(path):
+            return [path]
+        return list(islice(glob.iglob(path, include_hidden=True), self._limits.files + 1)) or [path]
+
+    def _check_place(self, place: str, root: str) -> None:
+        with contextlib.suppress(OSError):
+            if stat.S_ISBLK(os.stat(place).st_mode):
+                raise CheckpointFault(f"{place} is a disk")
+        if _is_beneath(root, place):
+            raise CheckpointFault(f"{place} holds the project itself")
+        for ours in self._ours:
+            if _is_within(ours, place) or _is_within(place, ours):
+                raise CheckpointFault(f"{place} is, holds or lies in a directory of Bascule itself")
+
+    # -- taking --
+
+    def _write(self, folder: str, tops: list[bytes], *, with_content: bool) -> str:
+        making = os.path.join(folder, f".new-{secrets.token_hex(8)}")
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            os.mkdir(making, 0o700)
+            try:
+                entries = self._entries(tops, making if with_content else None)
+                encoded = msgspec.msgpack.encode(_Manifest(tops, entries, with_content))
+                with open(os.path.join(making, _MANIFEST), "wb") as file:
+                    file.write(encoded)
+                size = sum(file.stat().st_size for file in os.scandir(making))
+                name = f"{hashlib.sha256(encoded).hexdigest()[:32]}.{size}"
+                self._make_room(size)
+                # The same state of an earlier call is as good; its content may have made room for others'.
+                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+                os.rename(making, os.path.join(folder, name))
+            except BaseException:
+                shutil.rmtree(making, ignore_errors=True)
+                raise
+        except OSError as error:
+            where = f"{error.filename}: " if isinstance(error.filename, str) else ""
+            raise CheckpointFault(f"files outside of the project could not be kept: {where}{error.strerror}") from error
+        return name
+
+    def _entries(self, tops: Iterable[bytes], into: str | None) -> dict[bytes, _Entry]:
+        """With `into`, the content of files is copied there."""
+        entries: dict[bytes, _Entry] = {}
+        room = self._limits.bytes
+        for top in tops:
+            for path, found in _walk(top):
+                if len(entries) >= self._limits.files:
+                    raise CheckpointFault(
+                        f"{_shown(top)} holds more than {self._limits.files:,} files, which is what is kept outside"
+                    )
+                kind, content = _kind(found), b""
+                if kind == "file":
+                    room -= found.st_size
+                    if room < 0:
+                        raise CheckpointFault(
+                            f"{_shown(top)} has more than {self._limits.bytes:,} bytes, which is what is kept outside"
+                        )
+                    content = _digest(path, into, found.st_size)
+                elif kind == "link":
+                    content = os.readlink(path)
+                entries[path] = _Entry(kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content)
+        return entries
+
+    def _make_room(self, size: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            states = [state for space in os.scandir(self._directory) for state in self._states(space.path)]
+            states.sort(key=lambda state: state.stat().st_mtime)
+            total = size + sum(map(_size, states))
+            for state in states:
+                if total <= self._limits.total_bytes:
+                    break
+                total -= _size(state)
+                shutil.rmtree(state.path, ignore_errors=True)
+
+    # -- what is kept --
+
+    def _folder(self, space_id: str) -> str:
+        if _SPACE.fullmatch(space_id) is None:
+            raise CheckpointFault(f"{space_id!r} is not the id of a space")
+        return os.path.join(self._directory, space_id)
+
+    def _states(self, folder: str) -> list["os.DirEntry[str]"]:
+        """And what a crash left unfinished."""
+        try:
+            return [each for each in os.scandir(folder) if _STATE.fullmatch(each.name) or each.name.startswith(".new-")]
+        except FileNotFoundError:
+            return []
+
+    def _load(self, folder: str, name: str) -> _Manifest:
+        gone = "what was outside of the project before is no longer kept"
+        if _STATE.fullmatch(name) is None:
+            raise CheckpointFault(gone)
+        try:
+            with open(os.path.join(folder, name, _MANIFEST), "rb") as file:
+                data = file.read()
+            if hashlib.sha256(data).hexdigest()[:32] != name.partition(".")[0]:
+                raise CheckpointFault("what is kept of files outside of the project was changed")
+            return msgspec.msgpack.decode(data, type=_Manifest)
+        except (OSError, msgspec.DecodeError) as error:
+            raise CheckpointFault(gone) from error
+
+
+class _PuttingBack:
+    """First everything is made beside its place, then names change: a full disk changes nothing."""
+
+    def __init__(self, state: str, was: Mapping[bytes, _Entry], now: Mapping[bytes, _Entry]) -> None:
+        self._state = state
+        self._was = was
+        self._now = now
+
+    def run(self, tops: Sequence[bytes], paths: Sequence[bytes]) -> None:
+        by_top = {top: [path for path in paths if _is_within(path, top)] for top in tops}
+        staged: list[bytes] = []
+        ready: dict[bytes, bytes] = {}
+        try:
+            for top, mine in by_top.items():
+                if mine:
+                    staged.append(self._stage(top, mine, ready))
+            for mine in by_top.values():
+                self._apply(mine, ready)
+        except OSError as error:
+            named = error.filename if isinstance(error.filename, bytes) else b""
+            raise CheckpointFault(f"{_shown(named)} cannot be put back: {error.strerror}") from error
+        finally:
+            for directory in staged:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def _stage(self, top: bytes, paths: Sequence[bytes], ready: dict[bytes, bytes]) -> bytes:
+        parent = os.path.dirname(top)
+        if os.path.realpath(parent) != parent:
+            raise CheckpointFault(f"{_shown(parent)} is gone or leads elsewhere now")
+        staging = tempfile.mkdtemp(prefix=b".bascule-undo-", dir=parent)
+        try:
+            for number, path in enumerate(paths):
+                entry = self._was.get(path)
+                if entry is None or entry.kind == "directory":
+                    continue
+                ready[path] = place = os.path.join(staging, b"%d" % number)
+                if entry.kind == "link":
+                    os.symlink(entry.content, place)
+                else:
+                    self._copy(entry, place)
+                _own(place, entry)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        return staging
+
+    def _copy(self, entry: _Entry, place: bytes) -> None:
+        found = hashlib.sha256()
+        held = os.path.join(self._state, entry.content.hex())
+        if not os.path.isfile(held):
+            raise CheckpointFault("what was outside of the project before is no longer kept")
+        with open(held, "rb") as source, open(place, "xb") as file:
+            while piece := source.read(_PIECE):
+                found.update(piece)
+                file.write(piece)
+            os.fchmod(file.fileno(), 0o600)
+        if found.digest() != entry.content:
+            raise CheckpointFault("what is kept of files outside of the project was changed")
+
+    def _apply(self, paths: Sequence[bytes], ready: Mapping[bytes, bytes]) -> None:
+        for path in reversed(paths):
+            now, was = self._now.get(path), self._was.get(path)
+            # A file takes a file's place in one step; a directory's it cannot, nor the other way round.
+            if now is not None and (was is None or ("directory" in {now.kind, was.kind} and now.kind != was.kind)):
+                (os.rmdir if now.kind == "directory" else os.unlink)(path)
+        for path in paths:
+            was = self._was.get(path)
+            if was is None:
+                continue
+            if was.kind != "directory":
+                os.replace(ready[path], path)
+            elif not os.path.isdir(path) or os.path.islink(path):
+                os.mkdir(path, 0o700)
+        # Deepest first, and modes last: what was read-only must take its files first.
+        for path in reversed(paths):
+            was = self._was.get(path)
+            if was is not None and was.kind == "directory":
+                _own(path, was)
+
+
+def _own(path: bytes, entry: _Entry) -> None:
+    if os.geteuid() == 0:
+        os.chown(path, entry.owner, entry.group, follow_symlinks=False)
+    if entry.kind != "link":
+        os.chmod(path, entry.mode)
+
+
+def _check_added(
+    differing: Iterable[bytes], was: Mapping[bytes, _Entry], then: Mapping[bytes, _Entry], now: Mapping[bytes, _Entry]
+) -> None:
+    """A directory that has to go must not take with it what was put there later."""
+    going = {path for path in differing if path in now and now[path].kind == "directory"}
+    going -= {path for path in going if path in was and was[path].kind == "directory"}
+    for path in now.keys() - then.keys() - was.keys():
+        if any(_is_beneath(path, directory) for directory in going):
+            raise CheckpointFault(f"{_shown(path)} was put there since then")
+
+
+def _changes(old: Mapping[bytes, _Entry], new: Mapping[bytes, _Entry], paths: Iterable[bytes]) -> list[FileChange]:
+    found: list[FileChange] = []
+    for path in paths:
+        before, after = old.get(path), new.get(path)
+        if before == after or "directory" in {each.kind for each in (before, after) if each is not None}:
+            continue
+        change: Literal["added", "modified", "deleted", "mode", "type"] = "mode"
+        if before is None:
+            change = "added"
+        elif after is None:
+            change = "deleted"
+        elif before.kind != after.kind:
+            change = "type"
+        elif before.content != after.content:
+            change = "modified"
+        found.append(FileChange(path=_shown(path), change=change))
+    return found
+
+
+def _walk(top: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    """A directory before what is in it; no link is followed, and no other file system is entered."""
+    try:
+        found = os.lstat(top)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield top, found
+    waiting = [top] if stat.S_ISDIR(found.st_mode) else []
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                below = entry.stat(follow_symlinks=False)
+                if below.st_dev != found.st_dev:
+                    raise CheckpointFault(f"{_shown(entry.path)} is another file system, mounted there")
+                yield entry.path, below
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+
+
+def _kind(found: os.stat_result) -> Literal["file", "link", "directory", "special"]:
+    if stat.S_ISREG(found.st_mode):
+        return "file"
+    if stat.S_ISLNK(found.st_mode):
+        return "link"
+    return "directory" if stat.S_ISDIR(found.st_mode) else "special"
+
+
+def _digest(path: bytes, into: str | None, expected: int) -> bytes:
+    digest = hashlib.sha256()
+    making = None if into is None else os.path.join(into, "making")
+    left = expected
+    with open(os.open(path, _READ), "rb") as file, contextlib.ExitStack() as stack:
+        copy = stack.enter_context(open(making, "wb")) if making is not None else None
+        # What grows while it is read is taken as long as it was: the limit was checked for that.
+        while left > 0 and (piece := file.read(min(_PIECE, left))):
+            left -= len(piece)
+            digest.update(piece)
+            if copy is not None:
+                copy.write(piece)
+    if making is not None and into is not None:
+        os.rename(making, os.path.join(into, digest.hexdigest()))
+    return digest.digest()
+
+
+def _first_missing(place: str) -> str:
+    """What the call would have to make first: `mkdir -p` makes more than it names."""
+    above = os.path.dirname(place)
+    while above != place and not os.path.lexists(above):
+        place, above = above, os.path.dirname(above)
+    return place
+
+
+def _is_device(path: str) -> bool:
+    """Writing to a terminal, a pipe or `/dev/null` leaves nothing to put back."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _is_beneath(path: str | bytes, directory: str | bytes) -> bool:
+    path, directory = os.fsencode(path), os.fsencode(directory)
+    return path != directory and path.startswith(directory.rstrip(b"/") + b"/")
+
+
+def _is_within(path: str | bytes, directory: str | bytes) -> bool:
+    return os.fsencode(path) == os.fsencode(directory) or _is_beneath(path, directory)
+
+
+def _size(state: "os.DirEntry[str]") -> int:
+    named = _STATE.fullmatch(state.name)
+    return int(named.group(1)) if named is not None else 0
+
+
+def _shown(path: bytes) -> str:
+    return os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
