@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from bascule.broker.forms import by_form
+from bascule.broker.who_tools import SHOWN, co_workers, list_agents, pick
 from bascule.foundation.agreement import is_agent_id, is_target, is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import (
@@ -19,7 +20,6 @@ from bascule.kernel.tool import (
     Arguments,
     Count,
     Names,
-    NoArguments,
     Result,
     Retry,
     Session,
@@ -34,8 +34,6 @@ _SETTLE_MS = 200
 _OPEN = ("pending", "delivered")
 # The broker lists at most this many; we look through them for the caller's own.
 _MAX_LISTED = 1_000
-# What a model reads at a glance; it may ask for more.
-_SHOWN = 20
 # The handle of the user of this machine, who can be asked.
 _PERSON = "person"
 # More is not a choice that a person makes at a glance; each is a key.
@@ -343,8 +341,8 @@ async def list_tickets(me: Session, arguments: ListTicketsArguments) -> Result:
     if arguments.status is not UNSET:
         params["status"] = arguments.status
     views = await me.call("tickets.list", params)
-    shown = views[: _SHOWN if arguments.limit is UNSET else arguments.limit]
-    out = Result(tickets=[_pick(view, _TICKET_FIELDS) for view in shown])
+    shown = views[: SHOWN if arguments.limit is UNSET else arguments.limit]
+    out = Result(tickets=[pick(view, _TICKET_FIELDS) for view in shown])
     if len(views) > len(shown):
         out["more"] = len(views) - len(shown)
     return out
@@ -367,61 +365,17 @@ class ShowConversationArguments(Arguments, frozen=True, kw_only=True):
 )
 async def show_conversation(me: Session, arguments: ShowConversationArguments) -> Result:
     conversation = _ticket_id(arguments.conversation_id)
-    limit = _SHOWN if arguments.limit is UNSET else arguments.limit
+    limit = SHOWN if arguments.limit is UNSET else arguments.limit
     view = await me.call("conversations.show", {"conversationId": conversation, "limit": limit})
     tickets = []
     for ticket in view["tickets"]:
-        shown = _pick(ticket, (*_TICKET_FIELDS, "payload"))
+        shown = pick(ticket, (*_TICKET_FIELDS, "payload"))
         shown.pop("conversationId", None)
         if ticket.get("replies"):
-            shown["replies"] = [_pick(reply, ("from", "payload", "late")) for reply in ticket["replies"]]
+            shown["replies"] = [pick(reply, ("from", "payload", "late")) for reply in ticket["replies"]]
         tickets.append(shown)
     about = f"What {me.handle} did not write is {words.note(me.trust)}"
     return Result({"conversationId": conversation, "tickets": tickets, "note": about})
-
-
-def _pick(view: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    return {field: view[field] for field in fields if view.get(field) is not None}
-
-
-@tool(
-    "co_workers",
-    "Co-workers",
-    "Whom you can write to: handle, type, status, directory.",
-    uses=("agents.list",),
-    hints=READS,
-    retry=Retry.READ,
-    result={"agents": LIST, "you": STRING},
-    always=("agents", "you"),
-)
-async def co_workers(me: Session, _arguments: NoArguments) -> Result:
-    others = []
-    for agent in await me.call("agents.list", {}):
-        if agent["agentId"] != me.handle:
-            others.append(_pick(agent, ("agentId", "type", "status")))
-            cwd = agent.get("metadata", {}).get("cwd")
-            if cwd is not None:
-                others[-1]["cwd"] = cwd
-    return Result(agents=others, you=me.handle)
-
-
-class ListAgentsArguments(Arguments, frozen=True, kw_only=True):
-    type: Annotated[str, Meta(description="e.g. codex")] | UnsetType = UNSET
-    status: Literal["online", "offline"] | UnsetType = UNSET
-
-
-@tool(
-    "list_agents",
-    "List agents",
-    "All agents with full metadata; co_workers is shorter.",
-    uses=("agents.list",),
-    hints=READS,
-    retry=Retry.READ,
-    result={"agents": LIST, "you": STRING},
-    always=("agents", "you"),
-)
-async def list_agents(me: Session, arguments: ListAgentsArguments) -> Result:
-    return Result(agents=await me.call("agents.list", given(arguments)), you=me.handle)
 
 
 class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):

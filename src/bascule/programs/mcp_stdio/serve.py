@@ -86,6 +86,7 @@ class Program:
         toolsets: Collection[str],
         hidden: Collection[str] = (),
         fallback: Fallback | None = None,
+        on_hook: Callable[[str], None] | None = None,
         stdin: int = 0,
         stdout: int = 1,
         clock: Callable[[], float] = time.monotonic,
@@ -105,6 +106,8 @@ class Program:
         self._talks = "agents" in toolsets
         # Off unless the user chose it.
         self._fallback = fallback
+        # Called with the event when a hook of the client uses a tool that is for hooks.
+        self._on_hook = on_hook
         self._calls: dict[str | int, Call] = {}
         # Requests that open a session, and when they are answered at the latest.
         self._opening: list[tuple[mcp.Request, float]] = []
@@ -201,6 +204,7 @@ class Program:
                 if name is None:
                     text = f"there is no tool {request.params.get('name')}"
                     raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, text)
+                self._note_hook(name, request)
                 self._pass_on(request, line, tools.table()["retry"][name])
             case method if method in self._passed_on(request):
                 self._pass_on(request, line, "read")
@@ -223,6 +227,10 @@ class Program:
                 self._write(request.listed("resourceTemplates", []))
             case _:
                 raise request.no_such_method()
+
+    def _note_hook(self, name: str, request: mcp.Request) -> None:
+        if self._on_hook is not None and name in tools.table()["hooks"]:
+            self._on_hook(str((request.params.get("arguments") or {}).get("event")))
 
     def _passed_on(self, request: mcp.Request) -> tuple[str, ...]:
         """What the daemon answers, and what changes nothing when it is asked twice."""
