@@ -55,7 +55,7 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
 def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
     named = ("conformance", "desktop_daemon", "desktop_host", "game", "tools", "wire")
-    for folder in ("docs", "tools", "src", "packages", *(f"tests/{name}" for name in named)):
+    for folder in ("docs", "share", "tools", "src", "packages", *(f"tests/{name}" for name in named)):
         shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "openapi.json"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
     return tmp_path

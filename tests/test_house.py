@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import os
 import re
 import subprocess
@@ -364,6 +365,18 @@ def test_the_newest_changelog_heading_is_the_version_that_is_built():
     ]
     headings = re.findall(r"^## \[([^\]]+)\]", (HERE / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert next(heading for heading in headings if heading != "Unreleased") == version
+
+
+def test_the_registry_s_entry_is_of_this_package_and_starts_the_mcp_server():
+    """Its schema's own limits; ownership is shown by the same name in the README."""
+    entry = json.loads((HERE / "server.json").read_text("utf-8"))
+    version = re.search(r'^__version__ = "(.+)"$', (HERE / "src/bascule/__init__.py").read_text("utf-8"), re.MULTILINE)
+    (package,) = entry["packages"]
+    assert entry["version"] == package["version"] == version[1]
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    assert len(entry["description"]) <= 100
+    assert f"<!-- mcp-name: {entry['name']} -->" in (HERE / "README.md").read_text("utf-8")
+    assert [each["value"] for each in package["packageArguments"]] == ["mcp"]
 
 
 # -- words ----------------------------------------------------------------------------------------

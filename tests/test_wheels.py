@@ -25,6 +25,7 @@ SOURCES = {
     "bascule_mod": HERE / "packages/bascule-mod/src/bascule_mod",
     "bascule": HERE / "src/bascule",
 }
+MANUAL = "share/man/man1/bascule.1"
 VERSION = re.search(r'^__version__ = "(.+)"$', (SOURCES["bascule"] / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
 
 
@@ -61,7 +62,8 @@ def test_a_wheel_holds_every_file_of_its_package_and_its_licence_and_nothing_els
     with zipfile.ZipFile(dist / f"{name}-{VERSION}-py3-none-any.whl") as wheel:
         files = set(wheel.namelist())
     about = {file for file in files if file.startswith(f"{name}-{VERSION}.dist-info/")}
-    assert files - about == source_files(name)
+    beside = {f"bascule-{VERSION}.data/data/{MANUAL}"} if name == "bascule" else set()
+    assert files - about == source_files(name) | beside
     assert f"{name}/py.typed" in files
     assert f"{name}-{VERSION}.dist-info/licenses/LICENSE" in about
 
@@ -71,7 +73,8 @@ def test_an_sdist_holds_what_its_wheel_is_built_from_and_no_tests(dist, name):
     with tarfile.open(dist / f"{name}-{VERSION}.tar.gz") as sdist:
         files = {file.removeprefix(f"{name}-{VERSION}/") for file in sdist.getnames()}
     beside = {"LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
-    assert files - {"CHANGELOG.md"} == {f"src/{file}" for file in source_files(name)} | beside
+    manual = {MANUAL} if name == "bascule" else set()
+    assert files - {"CHANGELOG.md"} == {f"src/{file}" for file in source_files(name)} | beside | manual
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -351,7 +351,8 @@ def _helps() -> Iterator[tuple[str, str]]:
     for parser in [*_walk(main.build_parser()), *_walk(bridgectl._parser())]:  # noqa: SLF001 - its subcommands are in it
         words = parser.prog.split()
         # Served before the parser is built, so that the parser's own idea of it is a stub.
-        yield parser.prog, _text(words) if words == ["bascule", "mcp"] else parser.format_help()
+        is_stub = words in (["bascule", "mcp"], ["bascule", "badge"])
+        yield parser.prog, _text(words) if is_stub else parser.format_help()
     for name in _scripts():
         if name.startswith("bridge-"):
             yield name, _text([name])

@@ -10,6 +10,7 @@ from pathlib import Path
 import doc_broker
 import doc_desktop
 import doc_game
+import doc_manual
 import doc_reference
 import doc_store
 import doc_workspace
@@ -35,6 +36,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/methods.md": doc_reference.methods,
     "docs/reference/schemas/spaces-events.json": doc_workspace.events,
     "docs/reference/schemas/spaces-operations.json": doc_workspace.operations,
+    "share/man/man1/bascule.1": doc_manual.page,
 }
 
 # The daemon serves the same at GET /openapi.json.

@@ -11,7 +11,7 @@ from bascule.cli.main import build_parser, homes
 
 def commands_of(parser):
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return set(commands.choices) - {"mcp"}
+    return set(commands.choices) - {"mcp", "badge"}
 
 
 def test_every_command_is_declared_once():

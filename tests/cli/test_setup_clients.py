@@ -103,14 +103,15 @@ def test_claude_code_is_rung_in_the_background_and_told_in_passing(machine):
     machine.setup("claude", "--yes")
     found = handlers(machine, "claude")
     assert list(found) == HOOK_EVENTS
-    for event, (handler,) in found.items():
-        assert handler["type"] == "command"
-        assert handler["command"].endswith(f"/bridge-wait --hook claude --event {event}")
-        assert os.path.exists(handler["command"].split()[0])
-        # A bell waits for a day; a notice must not hold the agent up.
-        is_bell = event in ("Stop", "SessionStart")
-        assert handler.get("asyncRewake", False) is is_bell
-        assert handler["timeout"] == (86400 if is_bell else 5)
+    for event in ("SessionStart", "Stop"):
+        (bell,) = found[event]
+        assert bell["command"].endswith(f"/bridge-wait --hook claude --event {event}")
+        assert os.path.exists(bell["command"].split()[0])
+        # A bell waits for a day; a notice must not hold the agent up, nor start a program at every call.
+        assert (bell["type"], bell["asyncRewake"], bell["timeout"]) == ("command", True, 86400)
+    for event in ("UserPromptSubmit", "PostToolUse"):
+        (notice,) = found[event]
+        assert (notice["type"], notice["tool"], notice["timeout"]) == ("mcp_tool", "bell_hook", 5)
 
 
 def fake_codex(machine, monkeypatch, version="0.160.1", queue=0):
@@ -193,6 +194,11 @@ def test_a_client_that_lives_elsewhere_is_found(machine, monkeypatch, variable):
 
 
 # -- a project --
+
+
+def test_a_project_whose_server_may_not_be_approved_is_told_by_a_program(machine):
+    machine.setup("claude", "--yes", "--project", str(machine.home))
+    assert {handler["type"] for (handler,) in handlers(machine, "claude").values()} == {"command"}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def until(condition, what, seconds=PATIENCE):
         if value := condition():
             return value
         time.sleep(0.05)
-    raise AssertionError(f"not within {seconds:.0f} s: {what}")
+    raise AssertionError(f"not within {seconds:.0f} s: {what() if callable(what) else what}")
 
 
 class Client:
@@ -71,17 +71,23 @@ class Client:
         subprocess.run(
             command, env=self.environment, cwd=self.project, check=True, capture_output=True, timeout=PATIENCE
         )
+        return self.configure()
+
+    def configure(self):
+        """What a person has answered once, and where the scripted model is."""
         if self.name == "codex":
             config = self.home / ".codex" / "config.toml"
-            config.write_text(f"{_CODEX.format(url=self.model.url)}\n{config.read_text()}")
+            config.parent.mkdir(exist_ok=True)
+            config.write_text(f"{_CODEX.format(url=self.model.url)}\n{_read(config, '')}")
         elif self.name == "gemini":
             file = self.home / ".gemini" / "settings.json"
-            settings = json.loads(file.read_text()) | {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+            settings = json.loads(_read(file, "{}")) | {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+            file.parent.mkdir(exist_ok=True)
             file.write_text(json.dumps(settings))
         else:
             # What a person has answered once: theme, this key, this directory.
             file = self.home / ".claude.json"
-            settings = json.loads(file.read_text())
+            settings = json.loads(_read(file, "{}"))
             settings |= {"hasCompletedOnboarding": True, "theme": "dark"}
             settings["customApiKeyResponses"] = {
                 "approved": [self.environment["ANTHROPIC_API_KEY"][-20:]],
@@ -95,11 +101,16 @@ class Client:
 
     def switch_on(self, *options, state_dir=None):
         """Hooks on the client's own tools, as `bascule on` installs them."""
-        command = [BASCULE, "on", self.name, "--yes", "--state-dir", state_dir or self.daemon.state_dir, *options]
-        subprocess.run(
-            command, env=self.environment, cwd=self.project, check=True, capture_output=True, timeout=PATIENCE
-        )
+        self.bascule("on", self.name, *options, state_dir=state_dir)
         return self
+
+    def bascule(self, *words, state_dir=None):
+        """Of the daemon that the test has started: its service is not what is looked at here."""
+        where = ["--no-service", "--yes"] if words[0] in ("on", "off") else []
+        return subprocess.run(
+            [BASCULE, *words, *where, "--state-dir", state_dir or self.daemon.state_dir],
+            env=self.environment, cwd=self.project, check=True, capture_output=True, text=True, timeout=PATIENCE,
+        ).stdout  # fmt: skip
 
     def words(self, prompt):
         """One turn without a screen."""
@@ -138,6 +149,10 @@ class Client:
 
     def remove(self):
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _read(file, otherwise):
+    return file.read_text() if file.exists() else otherwise
 
 
 _CODEX = """\

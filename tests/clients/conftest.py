@@ -21,13 +21,11 @@ def make_client(start_daemon, model):
         pytest.fail("run these with `make test-clients`, which installs the clients")
     made = []
 
-    def make(name, *options, daemon=None):
-        made.append(
-            Client(name, daemon or start_daemon(None, env={"BASCULE_NATIVE_CHECKPOINT_MS": "60000"}), model).setup(
-                *options
-            )
-        )
-        return made[-1]
+    def make(name, *options, daemon=None, fresh=False):
+        """`fresh`: nothing of ours is there yet."""
+        daemon = daemon or start_daemon(None, env={"BASCULE_NATIVE_CHECKPOINT_MS": "60000"})
+        made.append(Client(name, daemon, model))
+        return made[-1].configure() if fresh else made[-1].setup(*options)
 
     yield make
     for each in made:

@@ -27,6 +27,8 @@ class ScriptedModel:
         self.script = script
         # What the model was told, in order: for the message of a test that fails.
         self.prompts = []
+        # Whole requests, as text: instructions, reminders, descriptions of skills.
+        self.everything = []
         # Names of the tools that the client offered with the last of them.
         self.tools = []
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -59,6 +61,7 @@ def _handler(model):
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["content-length"])) or b"{}")
+            model.everything.append(json.dumps(body, ensure_ascii=False))
             if self.path.split("?")[0].endswith("/v1/messages"):
                 events = _anthropic(model, body)
             elif self.path.endswith("/responses"):

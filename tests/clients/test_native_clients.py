@@ -183,10 +183,7 @@ def test_on_and_off_leave_the_settings_as_they_were(claude):
     was = settings.read_bytes()
     claude.switch_on()
     assert settings.read_bytes() != was
-    subprocess.run(
-        [BASCULE, "off", "claude", "--yes", "--state-dir", claude.daemon.state_dir],
-        check=True, capture_output=True, timeout=PATIENCE, env=claude.environment,
-    )  # fmt: skip
+    claude.bascule("off")
     assert settings.read_bytes() == was
 
 
@@ -241,10 +238,7 @@ def test_on_and_off_leave_the_settings_of_codex_as_they_were(codex):
     was = {name: (folder / name).read_bytes() for name in ("hooks.json", "config.toml")}
     codex.switch_on()
     assert b"trusted_hash" in (folder / "config.toml").read_bytes()
-    subprocess.run(
-        [BASCULE, "off", "codex", "--yes", "--state-dir", codex.daemon.state_dir],
-        check=True, capture_output=True, timeout=PATIENCE, env=codex.environment,
-    )  # fmt: skip
+    codex.bascule("off")
     assert {name: (folder / name).read_bytes() for name in was} == was
 
 

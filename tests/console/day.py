@@ -116,6 +116,7 @@ class Day(Scene):
         self.people()
         self.ada, self.mira, self.tom = (self._agent(name, kind) for name, kind in AGENTS)
         self._shop()
+        self._report()
         self._talk()
         self._work()
         self._play()
@@ -126,6 +127,19 @@ class Day(Scene):
 
     def _agent(self, name: str, kind: str) -> Caller:
         return Caller(self.daemon).register(name, type=kind, heartbeatIntervalMs=AWAKE_MS)
+
+    def _report(self) -> None:
+        """What the agents' own clients say of their sessions: one works, one waits, one is done."""
+        shop = str(Path(self.grove.folder, "shop"))
+        for client, session, pane, *names in (
+            ("claude", "5e0c61d2-works", "%3", "SessionStart", "UserPromptSubmit"),
+            ("codex", "019a2b7c-waits", "%4", "SessionStart", "UserPromptSubmit", "PermissionRequest"),
+            ("gemini", "77ab01fe-idle", None, "SessionStart"),
+        ):
+            for name in names:
+                event = {"hook_event_name": name, "session_id": session, "cwd": shop}
+                body = {"client": client, "event": event, **({"pane": pane} if pane else {})}
+                done(self.ada.post("/v1/sessions/note", body))
 
     # -- what is there before anybody comes --
 

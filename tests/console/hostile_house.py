@@ -94,6 +94,7 @@ class HostileHouse(Scene):
     def fill(self) -> "HostileHouse":
         self.people()
         self._talk()
+        self._report()
         self._work()
         self._play()
         self._leave_evidence()
@@ -120,6 +121,18 @@ class HostileHouse(Scene):
         done(self.jerry.post("/replies", {"ticketId": self.ticket, "payload": {"words": long("reply")}}))
         self.cancelled = self.writer.send("Jerry", "never mind")
         done(self.writer.post(f"/tickets/{self.cancelled}/cancel", {"reason": short("cancel", 500)}))
+
+    def _report(self) -> None:
+        """A client's session whose every word is somebody's."""
+        event = {
+            "hook_event_name": short("event-name", 200),
+            "session_id": short("session", 200),
+            "cwd": f"/{short('where', 200)}",
+        }
+        about = {"client": "claude", "pane": short("pane")}
+        done(self.writer.post("/v1/sessions/note", {**about, "event": event}))
+        event |= {"hook_event_name": "ConfigChange", "switched_off": short("notice", 200)}
+        done(self.writer.post("/v1/sessions/note", {**about, "event": event}))
 
     def _work(self) -> None:
         folder = Path(self.project())

@@ -45,7 +45,7 @@ def person(house, browser):
 
 # Where to look, and the fields that must be seen there.
 PLACES = {
-    "live": "type process",
+    "live": "type process event-name session where pane notice",
     "tickets": "",
     "tickets/<ticket>": "payload-key payload about reply",
     "tickets/<cancelled>": "cancel",

@@ -107,9 +107,23 @@ def test_a_wait_is_never_longer_than_a_slice(given, sent):
 
 
 def test_unread_messages_are_reported_with_every_result():
-    script = Script("list_agents", {"type": "codex"}, [], {"unread": 3}, whole=True)
-    assert script.methods == ["agents.list", "agents.heartbeat"]
+    script = Script("list_agents", {"type": "codex"}, [], [], {"unread": 3}, whole=True)
+    assert script.methods == ["agents.list", "sessions.list", "agents.heartbeat"]
     assert script.result == {"agents": [], "you": "Jerry", "unread": 3}
+
+
+def test_agents_are_listed_with_what_clients_sessions_do_and_what_says_so():
+    quiet = {"client": "claude", "session": "s1", "state": "idle", "probably": True, "evidence": "nothing since Stop"}
+    works = {"client": "codex", "session": "s2", "state": "works", "evidence": "PreToolUse", "ageMs": 12, "pane": "%3"}
+    over = {"client": "gemini", "session": "s3", "state": "ended", "evidence": "SessionEnd"}
+    script = Script("list_agents", {}, [], [quiet, {**works, "pid": 7, "open": 1}, over])
+    assert script.result["sessions"] == [quiet, works]
+    # A model reads the newest; a person has `bascule sessions`.
+    assert len(Script("list_agents", {}, [], [quiet] * 500).result["sessions"]) == 20
+
+
+def test_a_daemon_without_sessions_lists_agents_all_the_same():
+    assert Script("list_agents", {}, [], refusal("not_found")).result == {"agents": [], "you": "Jerry"}
 
 
 def test_a_count_that_cannot_be_had_does_not_fail_the_call():

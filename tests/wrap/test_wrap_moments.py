@@ -7,7 +7,7 @@ import pytest
 
 from bascule.foundation.text import MAX_LINE_CHARS
 from bascule.local_client.exits import WrongUsage
-from bascule.programs.helpers import hook
+from bascule.local_client.turns import note_turn
 from bascule.programs.wrap import profiles
 from bascule.programs.wrap.profiles import NOTHING_KNOWN, Profile
 from bascule.programs.wrap.readiness import STALE_BUSY_SECONDS, Seen, reason_to_wait
@@ -124,13 +124,13 @@ def test_a_turn_file_is_never_empty_between_two_words(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIDGE_WRAPPED", "Jerry")
     turns = TurnState(str(tmp_path), "Jerry")
     turns.open()
-    hook._note_turn(str(tmp_path), "UserPromptSubmit")
+    note_turn(str(tmp_path), "UserPromptSubmit")
     over = threading.Event()
 
     def flip() -> None:
         for _ in range(2000):
             for event in ("Stop", "UserPromptSubmit"):
-                hook._note_turn(str(tmp_path), event)
+                note_turn(str(tmp_path), event)
         over.set()
 
     words = set()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from bascule.kernel.policy.rules import Rule
     from bascule.kernel.settings import Settings
-    from bascule.kernel.tool import Toolset
+    from bascule.kernel.tool import Tool, Toolset
 
 
 class BrokerDeclared(Declared):
@@ -25,6 +25,11 @@ class BrokerDeclared(Declared):
         from bascule.broker.tools import TOOLSET
 
         return TOOLSET
+
+    def hooks(self) -> "tuple[Tool, ...]":
+        from bascule.broker.bell import HOOKS
+
+        return HOOKS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.broker import rules as broker_rules

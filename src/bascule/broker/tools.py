@@ -42,6 +42,18 @@ _MAX_CHOICES = 9
 # What a model need not read.
 _SELF_EVIDENT = {"metadata": {}, "attempts": 1, "expectReply": True}
 _TICKET_FIELDS = ("ticketId", "from", "targetAgent", "status", "createdAt", "replyBy", "conversationId")
+_SESSION_FIELDS = (
+    "client",
+    "session",
+    "agent",
+    "state",
+    "probably",
+    "evidence",
+    "ageMs",
+    "directory",
+    "pane",
+    "notice",
+)
 _LATE = "A late reply is kept: call await_reply again later, or ask another agent (co_workers)."
 
 _Deadline = Annotated[int, Meta(ge=1, description="Reply deadline (default 30 min)")]
@@ -397,15 +409,25 @@ class ListAgentsArguments(Arguments, frozen=True, kw_only=True):
 @tool(
     "list_agents",
     "List agents",
-    "All agents with full metadata; co_workers is shorter.",
-    uses=("agents.list",),
+    "All agents, metadata, sessions; co_workers is shorter.",
+    uses=("agents.list", "sessions.list"),
     hints=READS,
     retry=Retry.READ,
     result={"agents": LIST, "you": STRING},
     always=("agents", "you"),
 )
 async def list_agents(me: Session, arguments: ListAgentsArguments) -> Result:
-    return Result(agents=await me.call("agents.list", given(arguments)), you=me.handle)
+    out = Result(agents=await me.call("agents.list", given(arguments)), you=me.handle)
+    try:
+        sessions = await me.call("sessions.list", {})
+    except BasculeError:
+        # A daemon without that bridge.
+        return out
+    if sessions:
+        # The newest come first.
+        live = [each for each in sessions if each["state"] != "ended"][:_SHOWN]
+        out["sessions"] = [_pick(each, _SESSION_FIELDS) for each in live]
+    return out
 
 
 class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):

@@ -102,4 +102,5 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         import_module(module).add_parser(commands)
     # Served by `cli.start` before this parser is built; listed here so that --help knows it.
     commands.add_parser("mcp", help="serve MCP over stdio to one agent (put this into its MCP config)")
+    commands.add_parser("badge", help="a line for a client's status line (`bascule on` puts it there)")
     return parser

@@ -48,6 +48,8 @@ class Service:
     forget: tuple[tuple[str, ...], ...]
     # Succeeds while the service runs.
     running: tuple[str, ...]
+    # Succeeds where there is such a manager for this user.
+    there: tuple[str, ...]
     hint: str
 
 
@@ -108,6 +110,7 @@ def systemd(home: Path, environment: dict[str, str], python: str = sys.executabl
         disable=((*control, "disable", UNIT),),
         forget=(reload,),
         running=(*control, "is-active", "--quiet", UNIT),
+        there=(*control, "show-environment"),
         hint="It starts at login; to start it with the machine: loginctl enable-linger",
     )
 
@@ -141,6 +144,7 @@ def launchd(home: Path, environment: dict[str, str], python: str = sys.executabl
         disable=(),
         forget=(),
         running=("launchctl", "print", f"{domain}/{LABEL}"),
+        there=("launchctl", "list"),
         hint="It starts at login.",
     )
 
@@ -157,8 +161,17 @@ def _systemd_word(text: str) -> str:
 
 
 def install(service: Service, *, state: str) -> int:
-    before = _read(service.file)
     print(f"# {service.file}\n{service.text}")
+    outcome = put_in_force(service, state=state)
+    if outcome is None:
+        return 1
+    print(outcome)
+    return 0
+
+
+def put_in_force(service: Service, *, state: str) -> str | None:
+    """Write the file and make the manager follow it: what holds now, or None when it did not."""
+    before = _read(service.file)
     if before != service.text:
         service.file.parent.mkdir(parents=True, exist_ok=True)
         paths.write_private_file(str(service.file), service.text)
@@ -167,7 +180,7 @@ def install(service: Service, *, state: str) -> int:
         commands, outcome = service.restart, "Bascule runs as a service, restarted with the new file."
         if before == service.text:
             commands, outcome = service.enable, "Bascule runs as a service; nothing has changed."
-    elif _listens(paths.link_socket(state)):
+    elif listens(paths.link_socket(state)):
         commands, outcome = (
             service.enable,
             (
@@ -177,21 +190,32 @@ def install(service: Service, *, state: str) -> int:
         )
     else:
         commands, outcome = service.start, f"Bascule runs as a service. {service.hint}"
-    if not _run_all(commands):
-        return 1
-    print(outcome)
-    return 0
+    return outcome if _run_all(commands) else None
 
 
 def uninstall(service: Service) -> int:
     if _read(service.file) is None:
         print(f"Nothing is installed: there is no {service.file}")
         return 0
-    stopped = _run_all(service.stop if _succeeds(service.running) else service.disable)
-    service.file.unlink()
-    forgotten = stopped and _run_all(service.forget)
+    forgotten = take_down(service)
     print(f"Removed {service.file}. Messages and settings stay; `bascule up -d` starts the daemon by hand.")
     return 0 if forgotten else 1
+
+
+def take_down(service: Service) -> bool:
+    """Stop it and remove its file; whether the manager took it."""
+    stopped = _run_all(service.stop if _succeeds(service.running) else service.disable)
+    service.file.unlink(missing_ok=True)
+    return stopped and _run_all(service.forget)
+
+
+def answers(service: Service) -> bool:
+    return _succeeds(service.there)
+
+
+def is_current(service: Service) -> bool:
+    """Its file is there, as this version writes it."""
+    return _read(service.file) == service.text
 
 
 def status(service: Service) -> int:
@@ -217,7 +241,7 @@ def _read(file: Path) -> str | None:
         return None
 
 
-def _listens(path: str) -> bool:
+def listens(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:
@@ -290,16 +314,21 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.set_defaults(run=main)
 
 
-def main(args: argparse.Namespace, *, home: Path | None = None, platform: str = sys.platform) -> int:
-    chosen = getattr(args, "state_dir", None)
+def environment_of(state_dir: str | None) -> dict[str, str]:
+    """What the service is started with, so that it looks where this command looks."""
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if os.environ.get(name)}
-    if chosen:
-        environment["BASCULE_STATE_DIR"] = paths.state_dir(chosen)
-    if (ours := paths.home()) != (theirs := paths.passwd_home()):
+    if state_dir:
+        environment["BASCULE_STATE_DIR"] = paths.state_dir(state_dir)
+    if (ours := paths.home()) != paths.passwd_home():
         # The manager starts the daemon with the passwd entry's.
         environment["HOME"] = ours
+    return environment
+
+
+def main(args: argparse.Namespace, *, home: Path | None = None, platform: str = sys.platform) -> int:
+    chosen = getattr(args, "state_dir", None)
     try:
-        service = for_platform(home or Path(theirs), environment, platform)
+        service = for_platform(home or Path(paths.passwd_home()), environment_of(chosen), platform)
     except CannotInstall as error:
         print(f"bascule service: {error}", file=sys.stderr)
         return 1

@@ -31,6 +31,8 @@ MAX_TICKETS = 200
 MAX_EVENTS = 200
 _IN_FLIGHT = ("pending", "delivered")
 
+# One cell of a row; the screen cuts the row.
+_CELL_CHARS = 120
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 
@@ -44,6 +46,8 @@ class Snapshot(NamedTuple):
     # None where this daemon knows no approvals.
     approvals: list[dict[str, Any]] | None
     events: list[dict[str, Any]]
+    # Of agents' clients, as their hooks say.
+    sessions: list[dict[str, Any]] = []
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -52,6 +56,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_json(parser)
     add_state_dir(parser)
     parser.set_defaults(run=run)
+
+
+def state_words(session: dict[str, Any]) -> str:
+    """`waits for permission`, `probably idle`."""
+    return ("probably " if session.get("probably") else "") + str(session["state"]).replace("_", " ")
+
+
+def ago(ms: int) -> str:
+    seconds = ms // 1000
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,13 +96,15 @@ def render(snapshot: Snapshot, width: int, height: int | None) -> list[str]:
     if stopped := status.get("stopped"):
         head = f"STOPPED since {_clock(stopped['at'])} by {stopped['by']} (bascule resume)   {head}"
     agents = sorted(snapshot.agents, key=lambda agent: (agent["status"] != "online", agent["agentId"]))
+    live = [each for each in snapshot.sessions if each["state"] != "ended"]
     parts = [
         ("WAITING FOR YOU", [*map(_approval, waiting), *map(_question, asked)]),
         (_columns("AGENT", "TYPE", "STATUS", "UNREAD", "WHERE"), [_agent(each) for each in agents]),
+        (_columns("SESSION", "STATE", "AGENT", "PANE", "WHERE, AND WHAT SAYS SO"), [_session(each) for each in live]),
         (_columns("MESSAGE", "FROM", "TO", "IS", "SINCE"), [_ticket(each) for each in flight]),
         ("EVENTS", [_event(each) for each in reversed(snapshot.events)]),
     ]
-    shown = [(title, rows) for title, rows in parts if rows or title != "WAITING FOR YOU"]
+    shown = [(title, rows) for title, rows in parts if rows or not title.startswith(("WAITING FOR YOU", "SESSION"))]
     return [_fit(line, width) for line in _fitted(head, shown, height)]
 
 
@@ -113,13 +129,20 @@ def _fitted(head: str, parts: list[tuple[str, list[str]]], height: int | None) -
 
 def _columns(*cells: object) -> str:
     widths = (28, 14, 14, 10, 0)
-    return "  ".join(one_line(str(cell))[:60].ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join(one_line(str(cell))[:_CELL_CHARS].ljust(width) for cell, width in zip(cells, widths, strict=True))
 
 
 def _agent(agent: dict[str, Any]) -> str:
     where = agent.get("metadata", {})
     place = where.get("cwd") or ", ".join(map(str, where.get("members", ()))) or ""
     return _columns(agent["agentId"], agent["type"], agent["status"], agent.get("unread", 0) or "", place)
+
+
+def _session(session: dict[str, Any]) -> str:
+    says = f"{session['evidence']}, {ago(session['ageMs'])} ago"
+    place = f"{session.get('directory', '-')}   ({says}{'; ' + session['notice'] if session.get('notice') else ''})"
+    name = f"{session['client']} {session['session'][:8]}"
+    return _columns(name, state_words(session), session.get("agent", ""), session.get("pane", ""), place)
 
 
 def _ticket(ticket: dict[str, Any]) -> str:
@@ -171,7 +194,7 @@ class Painter:
         for number in range(max(len(rows), len(self._shown))):
             row = rows[number] if number < len(rows) else ""
             if number >= len(self._shown) or self._shown[number] != row:
-                is_title = row.isupper() or row.startswith(("AGENT ", "MESSAGE ", "EVENTS", "WAITING"))
+                is_title = row.isupper() or row.startswith(("AGENT ", "SESSION ", "MESSAGE ", "EVENTS", "WAITING"))
                 out.append(f"\x1b[{number + 1};1H\x1b[{'1' if number == 0 or is_title else '0'}m{row}\x1b[0m\x1b[K")
         self._shown = rows
         return "".join(out)
@@ -191,6 +214,7 @@ def _ask_all(args: argparse.Namespace) -> Snapshot:
         tickets=ask(args, "tickets.list", {"limit": MAX_TICKETS}),
         approvals=approvals,
         events=ask(args, "events.recent", {"limit": 20}),
+        sessions=ask(args, "sessions.list"),
     )
 
 
@@ -258,6 +282,7 @@ class _Screen:
             tickets=await call("tickets.list", {"limit": MAX_TICKETS}),
             approvals=approvals,
             events=list(self._events),
+            sessions=await call("sessions.list", {}),
         )
 
     def _key(self) -> None:

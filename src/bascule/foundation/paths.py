@@ -120,6 +120,11 @@ def wrap_dir(state: str) -> str:
     return os.path.join(state, "wrap")
 
 
+def native_record(state: str) -> str:
+    """What `bascule on` put into which file."""
+    return os.path.join(state, "native-setup.json")
+
+
 def turn_file(state: str, agent_id: str) -> str:
     return os.path.join(wrap_dir(state), _file_name(agent_id) + ".turn")
 

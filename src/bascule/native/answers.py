@@ -42,6 +42,14 @@ def refusal(client: Client, reason: str) -> dict[str, Any]:
     return answer(client, "enforce", Verdict(Decision.DENY, "stopped", reason), [])[0]
 
 
+def kept(reason: str) -> dict[str, Any]:
+    """For Claude Code's ConfigChange: the session that is open goes on with the hooks it has."""
+    words = (
+        f"Bascule: {reason}. This session keeps its hooks, new ones have none. `bascule off` takes them out for good."
+    )
+    return {"decision": "block", "reason": words}
+
+
 def dialog(*, allow: bool, why: str = "") -> dict[str, Any]:
     """Closes the client's own dialog; Claude Code and Codex take the same words."""
     decision = {"behavior": "allow"} if allow else {"behavior": "deny", "message": why}

@@ -99,6 +99,8 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     paths: tuple[str, ...] = ()
     url: str | None = None
+    # Why the client's new sessions will not report, as our hook found when settings changed.
+    switched_off: str | None = None
 
     @property
     def title(self) -> str:
@@ -132,6 +134,7 @@ def read_hook(client: Client, event: Mapping[str, Any]) -> Hook:
         command=command,
         paths=paths,
         url=_text(arguments.get("url")) if kind == "fetch" else None,
+        switched_off=(_text(event.get("switched_off")) or "")[:MAX_TITLE_CHARS] or None,
     )
 
 

@@ -162,6 +162,10 @@ class NativeSessionView(Result, frozen=True, kw_only=True):
     calls: int = 0
     open: int = 0
     mode: str = "observe"
+    # The agent of its MCP server, once a hook came through that.
+    agent: str | None = None
+    # What its person should know, such as hooks that were switched off meanwhile.
+    notice: str | None = None
 
 
 class SessionChange(Result, frozen=True, kw_only=True):

@@ -10,11 +10,13 @@ import msgspec
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
+from bascule.foundation.text import one_line
 from bascule.kernel.bridge import Bridge, Gauge, KernelServices
-from bascule.kernel.call import DAEMON, LOCAL, Call, Principal
+from bascule.kernel.call import DAEMON, LOCAL, Call, Principal, agent_of
 from bascule.kernel.consent import blocks
 from bascule.kernel.consent.questions import params_and_digest
 from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.event_ring import Fact, Kind
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
@@ -84,6 +86,7 @@ class Native:
         self._clock = kernel.clock
         self._journal = kernel.journal
         self._gate = kernel.gate
+        self._events = kernel.events
         self._key = kernel.key
         self._runs = runs
         self._machine = machine
@@ -122,7 +125,7 @@ class Native:
 
     async def before(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
         hook = read_hook(params.client, params.event)
-        session = self.sessions.note(params, hook)
+        session = self.sessions.note(params, hook, agent_of(call.principal))
         judged = await self._judge(call, hook)
         mode = self.modes.of(hook.client, judged.root)
         collision = self.sessions.collision(session, judged.writes)
@@ -288,7 +291,7 @@ class Native:
 
     async def after(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
         hook = read_hook(params.client, params.event)
-        session = self.sessions.note(params, hook)
+        session = self.sessions.note(params, hook, agent_of(call.principal))
         ended = self.sessions.ended(session, self._key_of(hook))
         self._close_dialogs(hook.client, hook.session, self._about(hook))
         effect.details |= {
@@ -317,7 +320,9 @@ class Native:
 
     def note(self, call: Call, params: HookParams) -> HookAnswer:
         hook = read_hook(params.client, params.event)
-        session = self.sessions.note(params, hook)
+        session = self.sessions.note(params, hook, agent_of(call.principal))
+        if hook.switched_off is not None:
+            return self._guard(session, hook.switched_off)
         if hook.moment == "question":
             return self._dialog(hook, session)
         if hook.moment in ("prompt", "stop", "stop_failed", "end") and hook.agent is None:
@@ -333,6 +338,13 @@ class Native:
             return HookAnswer(record="observed")
         mode = self.modes.of(hook.client, hook.cwd)
         return HookAnswer(record="observed", output=answers.greeting(hook.client, mode, closed=params.closed))
+
+    def _guard(self, session: Session, reason: str) -> HookAnswer:
+        """The open session keeps its hooks; that new ones will have none is said where a person looks."""
+        self._record(session, "switched_off", {"digest": self._digest(reason)})
+        line = one_line(f"{session.client} {session.name[:8]}: {reason}")
+        self._events.publish(Fact(kind=Kind.AGENT, event="hooks switched off", id=session.name, text=line))
+        return HookAnswer(record="decided", output=answers.kept(reason))
 
     async def _warm(self, directory: str) -> None:
         await self._runs.warm(await asyncio.to_thread(self._machine.project, directory))

@@ -12,6 +12,7 @@ from bascule.native.ports import ProcessStart
 from bascule.native.protocol import HookParams, Mode, NativeSessionView, SessionChange
 from bascule.native.states import State, following, is_probably_idle
 
+CONFIG_CHANGED = "ConfigChange"
 # Sessions that are remembered; those that ended first make room.
 MAX_SESSIONS = 500
 # Calls of one session that have begun and not ended: agents have a few at once. The oldest is given up.
@@ -45,6 +46,8 @@ class Session:
         self.process: ProcessStart | None = None
         self.pid: int | None = None
         self.pane: str | None = None
+        self.agent: str | None = None
+        self.notice: str | None = None
         # A keyed digest of what it was asked last.
         self.prompt: str | None = None
         self.calls = 0
@@ -68,8 +71,8 @@ class Sessions:
         # Path -> who changed it last, and when.
         self._changed: OrderedDict[str, tuple[Session, float]] = OrderedDict()
 
-    def note(self, params: HookParams, hook: Hook) -> Session:
-        """Whatever an event says about its session."""
+    def note(self, params: HookParams, hook: Hook, agent: str | None = None) -> Session:
+        """Whatever an event says about its session; `agent` is who called, if its MCP server did."""
         key = (hook.client, hook.session)
         session = self._sessions.get(key)
         if session is None:
@@ -78,10 +81,13 @@ class Sessions:
         self._sessions.move_to_end(key)
         session.directory = hook.cwd or session.directory
         session.pane = params.pane or session.pane
+        session.agent = agent or session.agent
         if params.pid is not None and params.pid != session.pid:
             session.pid, session.process = params.pid, self._start_of(params.pid)
-        # What a subagent ends is not over for the session.
-        if hook.agent is None or hook.moment in ("before", "after", "failed", "question", "asks"):
+        # What a subagent ends is not over for the session. That a file changed says nothing about it.
+        if hook.name == CONFIG_CHANGED:
+            session.notice = hook.switched_off
+        elif hook.agent is None or hook.moment in ("before", "after", "failed", "question", "asks"):
             session.state = following(session.state, hook.moment, hook.about)
             session.evidence = f"{hook.name} {hook.about}" if hook.about else hook.name
             session.noted_at = self._clock.monotonic()
@@ -122,6 +128,8 @@ class Sessions:
             calls=session.calls,
             open=len(session.open),
             mode=self._mode_of(session.client, session.directory),
+            agent=session.agent,
+            notice=session.notice,
         )
 
     def follow(self, client: str | None) -> Stream:

@@ -1,6 +1,7 @@
 """One file of somebody else's: read, edited in memory, compared, and replaced so that it is never half written."""
 
 import difflib
+import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -79,6 +80,8 @@ class Change:
         folder = os.path.dirname(self.target)
         self.made.file = self._status is None
         self.made.paths = list(getattr(self.edit, "made", []))
+        self.made.before, self.made.after = digest(self.old or ""), digest(self.new or "")
+        self.made.back = list(getattr(self.edit, "back", []))
         self._make_dirs(folder)
         if _stamp(self.target) != _stamp_of(self._status):
             raise CannotChange(
@@ -140,6 +143,10 @@ def _read(path: str, target: str) -> tuple[str | None, os.stat_result | None]:
         return data.decode(), status
     except UnicodeDecodeError as fault:
         raise CannotChange(f"{path} is not UTF-8 (byte {fault.start})", "repair it, then run this again") from None
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _lines(text: str | None) -> list[str]:

@@ -6,21 +6,20 @@ own dialog does. Seen with Codex 0.166.0.
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from bascule import __version__
 from bascule.cli.setup import toml_text
-from bascule.cli.setup.changes import Change
-from bascule.cli.setup.native_hooks import PROGRAM
 from gabp import codec
 
 # It starts within a second; one that hangs is ended.
 ANSWER_SECONDS = 20.0
+# What stands in the command of a hook of ours.
+PROGRAMS = ("bridge-native", "bridge-wait")
 
 
 class CannotAsk(Exception):
@@ -33,39 +32,31 @@ def untrusted(environment: Mapping[str, str], directory: str) -> list[str]:
         return [str(each["eventName"]) for each in _ours(server, directory) if each.get("trustStatus") != "trusted"]
 
 
-def trust(environment: Mapping[str, str], directory: str) -> int:
-    """Trust our hooks as they are now; how many."""
+def trust(environment: Mapping[str, str], directory: str) -> list[str]:
+    """Trust our hooks as they are now; the names under which Codex remembers it."""
     with _server(environment, directory) as server:
         hooks = [each for each in _ours(server, directory) if each.get("trustStatus") != "trusted"]
         state = {str(each["key"]): {"trusted_hash": str(each["currentHash"])} for each in hooks}
         if state:
             edit = {"keyPath": "hooks.state", "value": state, "mergeStrategy": "upsert"}
             server.call("config/batchWrite", {"edits": [edit]})
-    return len(state)
+    return list(state)
 
 
-def forget(config: str, hooks_file: str) -> Change | None:
-    """Takes what `trust` wrote out of Codex's settings again; None when nothing of it is there."""
-
-    def edit(text: str) -> str | None:
-        known = toml_text.table(text, ("hooks", "state")) or {}
-        for key in known:
-            if key.startswith(f"{hooks_file}:"):
-                text = toml_text.remove_table(text, ("hooks", "state", key))
-        if not toml_text.table(text, ("hooks", "state")):
-            text = toml_text.remove_table(text, ("hooks", "state"))
-        return text
-
-    if not os.path.exists(config):
-        return None
-    change = Change(path=config, edit=edit, mode=0o600)
-    return change if change.is_needed else None
+def forget(text: str, keys: Collection[str]) -> str:
+    """Codex's settings without what `trust` wrote there."""
+    for key in toml_text.table(text, ("hooks", "state")) or {}:
+        if key in keys:
+            text = toml_text.remove_table(text, ("hooks", "state", key))
+    if not toml_text.table(text, ("hooks", "state")):
+        text = toml_text.remove_table(text, ("hooks", "state"))
+    return text
 
 
 def _ours(server: "_Server", directory: str) -> list[dict[str, Any]]:
     listed = server.call("hooks/list", {"cwds": [directory]})
     hooks = [hook for each in listed.get("data", []) for hook in each.get("hooks", [])]
-    return [hook for hook in hooks if PROGRAM in str(hook.get("command"))]
+    return [hook for hook in hooks if any(name in str(hook.get("command")) for name in PROGRAMS)]
 
 
 class _Server:

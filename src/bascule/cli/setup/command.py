@@ -14,7 +14,8 @@ from bascule.programs.helpers.terminal import say, show, show_exactly
 from bascule.programs.mcp_stdio.tools import by_default, toolsets, toolsets_in
 
 if TYPE_CHECKING:
-    from bascule.cli.setup.clients import Plan
+    from bascule.cli.setup.changes import Change
+    from bascule.cli.setup.planning import Plan
     from bascule.cli.setup.record import Record
 
 SHELLS = ("bash", "zsh", "fish")
@@ -88,7 +89,8 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def run_client(args: argparse.Namespace) -> int:
-    from bascule.cli.setup.clients import CLIENTS, Planner, SetupRequest
+    from bascule.cli.setup.clients import CLIENTS
+    from bascule.cli.setup.planning import Planner, SetupRequest
     from bascule.cli.setup.record import Record
 
     project = os.path.abspath(args.project) if args.project is not None else None
@@ -108,8 +110,9 @@ def run_client(args: argparse.Namespace) -> int:
         environment=os.environ,
     )
     record = Record(paths.state_dir(args.state_dir))
-    plan = CLIENTS[args.client](Planner(request, args.client, record, undo=args.undo))
-    return apply_plan(args, plan, record)
+    planner = Planner(request, args.client, record, undo=args.undo)
+    CLIENTS[args.client](planner)
+    return apply_plan(args, planner.finish(), record)
 
 
 def run_shell(args: argparse.Namespace) -> int:
@@ -139,22 +142,11 @@ def apply_plan(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     if not plan.changes:
         show("nothing to change")
         return 0
-    for change in plan.changes:
-        show(visible(change.diff()) + "\n")
+    show_changes(plan.changes)
     if not args.yes and not agreed("Write this?"):
         show("nothing was written")
         return 1
-    try:
-        for change in plan.changes:
-            change.write()
-            if args.undo:
-                record.forget(change.target)
-            else:
-                record.add(change.target, change.made)
-            show(f"{'removed' if change.new is None else 'wrote'} {change.path}")
-    finally:
-        # Also of a set-up that got only half-way.
-        record.save()
+    write_changes(plan.changes, record, undo=args.undo)
     if getattr(args, "project", None) is not None:
         plan.notes.append(
             "These files name programs of this machine by their full paths: think before you commit them."
@@ -162,6 +154,25 @@ def apply_plan(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     for note in [] if args.undo else plan.notes:
         show(f"- {note}")
     return 0
+
+
+def show_changes(changes: "list[Change]") -> None:
+    for change in changes:
+        show(visible(change.diff()) + "\n")
+
+
+def write_changes(changes: "list[Change]", record: "Record", *, undo: bool) -> None:
+    try:
+        for change in changes:
+            change.write()
+            if undo:
+                record.forget(change.target)
+            else:
+                record.add(change.target, change.made)
+            show(f"{'removed' if change.new is None else 'wrote'} {change.path}")
+    finally:
+        # Also of a set-up that got only half-way.
+        record.save()
 
 
 def agreed(question: str) -> bool:

@@ -55,6 +55,10 @@ class JsonText:
         self.changed = False
         # What was made on the way to a member, outermost first.
         self.made: list[list[str]] = []
+        # What leads back to the text that was given, the newest first: start, end, what stood there.
+        self.back: list[tuple[int, int, str]] = []
+        if self._text != body:
+            self._remember(0, body, self._text)
         self._parse()
         # The same edits on plain values: at the end both must say the same.
         self._wanted = _copy(self._root.value)
@@ -182,7 +186,12 @@ class JsonText:
 
     def _splice(self, start: int, end: int, text: str) -> None:
         self.changed = True
+        self._remember(start, self._text[start:end], text)
         self._text = self._text[:start] + text + self._text[end:]
+
+    def _remember(self, start: int, old: str, new: str) -> None:
+        start += len(self._mark)
+        self.back.insert(0, (start, start + len(new), old))
 
     def _find(self, path: tuple[str | int, ...]) -> Node | None:
         node: Node | None = self._root

@@ -8,15 +8,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from bascule.cli.setup.changes import Change
-from bascule.cli.setup.clients import SERVER, JsonEdit, Plan, SetupRequest
 from bascule.cli.setup.json_text import BadJson, JsonText
-from bascule.cli.setup.record import Record
-from bascule.foundation import paths
+from bascule.cli.setup.planning import SERVER, Planner, SetupRequest
 
 PROGRAM = "bridge-native"
-# What was made for these hooks is remembered apart from what `bascule setup` made.
-RECORD = "native-setup.json"
 # A destructive call waits for its checkpoint, in the largest project half a minute.
 TIMEOUT_SECONDS = 60
 # At a dialog a hook waits for a person, as long as their question lives at the desk; the dialog stays usable.
@@ -34,6 +29,7 @@ _CLAUDE = {
     "Stop": None,
     "StopFailure": None,
     "SessionEnd": None,
+    "ConfigChange": None,
 }
 _CODEX = dict.fromkeys(("PreToolUse", "PostToolUse", "PermissionRequest", "SessionStart", "UserPromptSubmit", "Stop"))
 _GEMINI = dict.fromkeys(
@@ -85,19 +81,6 @@ def _timeout(event: str) -> int:
     return DIALOG_SECONDS if event == "PermissionRequest" else TIMEOUT_SECONDS
 
 
-def has_server(request: SetupRequest) -> bool:
-    """Whether `bascule setup claude` has connected Claude Code, for every project of the user."""
-    beside = request.environment.get("CLAUDE_CONFIG_DIR")
-    path = os.path.join(os.path.abspath(beside) if beside else request.home, ".claude.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            entry = JsonText(file.read()).get("mcpServers", SERVER)
-    except (OSError, ValueError, BadJson):
-        return False
-    command = entry.get("command") if isinstance(entry, dict) else None
-    return isinstance(command, str) and os.path.basename(command) == "bascule"
-
-
 def handler(client: str, program: str, arguments: list[str], event: str) -> dict[str, Any]:
     match client:
         case "claude":
@@ -118,37 +101,25 @@ def handler(client: str, program: str, arguments: list[str], event: str) -> dict
             return {"type": "command", "name": PROGRAM, "command": words, "timeout": TIMEOUT_SECONDS * 1000}
 
 
-def plan(request: SetupRequest, client: str, program: str, record: Record, *, closed: bool, undo: bool) -> Plan:
-    path = settings_file(request, client)
+def add_hooks(planner: Planner, program: str, *, closed: bool) -> None:
+    request, client, undo = planner.request, planner.client, planner.undo
     arguments = ["--client", client, *(["--closed"] if closed else [])]
     if request.state_dir:
         arguments += ["--state-dir", request.state_dir]
     # With --closed a call is refused when nobody answers; a tool of MCP cannot say that.
-    through_mcp = _THROUGH_MCP if client == "claude" and not closed and has_server(request) else frozenset()
+    through_mcp = _THROUGH_MCP if client == "claude" and not closed else frozenset()
 
     def apply(document: JsonText) -> None:
         known = document.get("hooks")
-        for event in list(known) if undo and isinstance(known, dict) else EVENTS[client]:
+        for event in list(known) if undo and isinstance(known, dict) else [] if undo else EVENTS[client]:
             made = mcp_handler(event) if event in through_mcp else handler(client, program, arguments, event)
             _set_group(document, event, None if undo else _group(client, event, made))
 
-    edit = JsonEdit(apply, record.of(os.path.realpath(path)) if undo else None, comments=client == "gemini")
-    planned = Plan()
-    if undo and not os.path.exists(path):
-        return planned
-    change = Change(path=path, edit=edit, mode=0o644)
-    if change.is_needed:
-        planned.changes.append(change)
-    if not undo:
-        planned.notes.append("What hooks cannot see is in docs/native.md; `bascule native report` says what they saw.")
-    return planned
+    planner.json(settings_file(request, client), apply, comments=client == "gemini")
 
 
-def installed(client: str, environment: Mapping[str, str] | None = None) -> bool:
+def installed(client: str, request: SetupRequest) -> bool:
     """Whether hooks of ours stand in the user's settings of a client."""
-    request = SetupRequest(
-        bascule="", bridge_wait="", home=paths.home(), environment=os.environ if environment is None else environment
-    )
     try:
         with open(settings_file(request, client), encoding="utf-8") as file:
             known = JsonText(file.read(), comments=client == "gemini").get("hooks")

@@ -21,12 +21,19 @@ class Entry(msgspec.Struct):
     dirs: list[str] = []
     # Objects and lists in it, by the names that lead to them.
     paths: list[list[str]] = []
+    # What of ours was put in, by name; only `bascule on` says so.
+    parts: list[str] = []
+    # Digests of the text before and after our change, and what leads back: start, end, the text that stood there. While
+    # nobody else has changed the file, it becomes what it was to the last space.
+    before: str = ""
+    after: str = ""
+    back: list[tuple[int, int, str]] = []
 
 
 class Record:
-    def __init__(self, state: str, name: str = _NAME) -> None:
+    def __init__(self, state: str, path: str | None = None) -> None:
         self._state = state
-        self._path = os.path.join(state, name)
+        self._path = path or os.path.join(state, _NAME)
         self._entries: dict[str, Entry] = {}
         self._loose: list[str] = []
         try:
@@ -41,9 +48,17 @@ class Record:
         return self._entries.get(target, Entry())
 
     def add(self, target: str, entry: Entry) -> None:
+        is_first = target not in self._entries
         known = self._entries.setdefault(target, Entry())
+        if is_first:
+            known.before, known.after, known.back = entry.before, entry.after, entry.back
+        elif entry.after:
+            unbroken = known.after == entry.before
+            known.after = entry.after if unbroken else ""
+            known.back = [*entry.back, *known.back] if unbroken else []
         known.file = known.file or entry.file
         known.dirs = [*known.dirs, *entry.dirs]
+        known.parts = [*known.parts, *(part for part in entry.parts if part not in known.parts)]
         known.paths = [*known.paths, *(path for path in entry.paths if path not in known.paths)]
 
     def forget(self, target: str) -> None:

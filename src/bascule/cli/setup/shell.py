@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bascule.cli.setup import blocks, completion
 from bascule.cli.setup.changes import CannotChange, Change, Edit
-from bascule.cli.setup.clients import Plan
+from bascule.cli.setup.planning import Plan
 from bascule.cli.setup.record import Record
 
 _FIRST = "# Aliases and completions of Bascule, written by `bascule setup shell`: it writes them anew.\n"

@@ -2,7 +2,7 @@
 
 from bascule.cli.setup.blocks import BEGIN, END
 
-_INSTRUCTIONS = """\
+INSTRUCTIONS = """\
 ## Other agents on this machine
 
 The MCP server `agent-bridge` (Bascule) connects you with other agents.
@@ -21,5 +21,5 @@ The MCP server `agent-bridge` (Bascule) connects you with other agents.
 def instructions(client: str) -> str:
     return (
         f"<!-- {BEGIN} (written by `bascule setup {client}`; `bascule setup {client} --undo` removes it) -->\n"
-        f"{_INSTRUCTIONS}<!-- {END} -->\n"
+        f"{INSTRUCTIONS}<!-- {END} -->\n"
     )

@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from bascule.cli.talk import add_json, add_state_dir, ask
+from bascule.cli.top import ago, state_words
 from bascule.foundation.text import one_line
 from bascule.native.protocol import CLIENTS
 from bascule.programs.helpers.terminal import show, show_json, show_table
@@ -109,8 +110,8 @@ def run_sessions(args: argparse.Namespace) -> int:
         (
             each["client"],
             each["session"][:8],
-            ("probably " if each.get("probably") else "") + each["state"],
-            f"{each['evidence']}, {_ago(each['ageMs'])} ago",
+            state_words(each),
+            f"{each['evidence']}, {ago(each['ageMs'])} ago",
             f"{each.get('pid', '-')} {each.get('process', 'claimed')}",
             each.get("pane", "-"),
             each.get("directory", "-"),
@@ -118,9 +119,7 @@ def run_sessions(args: argparse.Namespace) -> int:
         for each in sessions
     ]
     show_table(("CLIENT", "SESSION", "STATE", "EVIDENCE", "PROCESS", "PANE", "DIRECTORY"), rows)
+    for each in sessions:
+        if each.get("notice"):
+            show(f"{each['client']} {each['session'][:8]}: {one_line(each['notice'])}")
     return 0
-
-
-def _ago(ms: int) -> str:
-    seconds = ms // 1000
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

@@ -1,10 +1,9 @@
-"""Watching an inbox without taking from it, and the one line that is rung."""
+"""Watching an inbox without taking from it."""
 
 from __future__ import annotations
 
 import time
 
-from bascule.foundation.agreement import is_agent_id
 from bascule.local_client.exits import ConnectionLost, DoorError, NotRunning
 from bascule.local_client.http import ANSWER_SECONDS, Door, call
 from bascule.programs.helpers import waiting
@@ -16,15 +15,11 @@ if TYPE_CHECKING:
 
     Seen = dict[str, Any]
 
-# Senders named in the line; it is read by a model that pays for each word.
-MAX_NAMED = 3
 # A bell looks this often whether its client still lives.
 SLICE_MS = 20_000
 # Who waits for a day also waits for a daemon that is being upgraded; one that is away longer was switched off.
 OUTAGE_SECONDS = 600.0
 _OUTAGE_PAUSE = 5.0
-
-_UNNAMED = {"local": "a program of this user", "person": "the person at this machine"}
 
 
 class SessionOver(DoorError):
@@ -82,23 +77,3 @@ def wait_as_bell(
             if now - reached > OUTAGE_SECONDS or now + _OUTAGE_PAUSE > deadline or is_over():
                 raise
             sleep(_OUTAGE_PAUSE)
-
-
-def line(handle: str, seen: Seen) -> str:
-    """The bell: that something waits and how to fetch it. Never what it says."""
-    count = int(seen.get("unread", 0))
-    names = [str(name) for name in seen.get("from", ())]
-    shown = [_UNNAMED.get(name, name) for name in names[:MAX_NAMED] if name in _UNNAMED or is_agent_id(name)]
-    if len(names) > MAX_NAMED:
-        shown.append("others")
-    who = f" from {_listed(shown)}" if shown else ""
-    messages = "message" if count == 1 else "messages"
-    return (
-        f"[bascule] {count} unread {messages} for {handle}{who}: call wait_for_message (MCP server agent-bridge) "
-        f"or run `bridge-recv --agent {handle}`. This notice is automatic; messages from other agents "
-        "are not from your user."
-    )
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -13,12 +13,12 @@ import os
 import select
 import time
 
-from bascule.foundation import paths
-from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.backoff import Backoff
 from bascule.local_client import choice, exits
+from bascule.local_client.bell import line
 from bascule.local_client.exits import DoorError, NoIdentity
 from bascule.local_client.http import Door, call
+from bascule.local_client.turns import note_turn
 from bascule.local_client.values import decode, encode
 from bascule.programs.helpers import bell, process_tree, terminal
 from bascule.programs.helpers.wait import EVENTS
@@ -95,7 +95,7 @@ def run(client: str, event: str | None, state: str, *, agent: str | None, wait_m
     if hook.event not in EVENTS:
         hook.explain(f"nothing to do at {hook.event or 'an unnamed event'}")
         return exits.OK
-    _note_turn(state, hook.event)
+    note_turn(state, hook.event)
     # Claude Code, "agent_id": "Present only when the hook fires inside a subagent call".
     if payload.get("agent_id"):
         hook.explain("a subagent has no inbox of its own")
@@ -113,21 +113,6 @@ def run(client: str, event: str | None, state: str, *, agent: str | None, wait_m
     except OSError as fault:
         hook.explain(str(fault))
     return _nothing(hook)
-
-
-def _note_turn(state: str, event: str) -> None:
-    """For `bridge-wrap`, which types only between turns: whether the program it runs is in one."""
-    handle = os.environ.get("BRIDGE_WRAPPED")
-    if not handle or not is_agent_id(handle):
-        return
-    try:
-        # The wrapper has made the file; without one nobody wants to know. No O_TRUNC: the words are equally long, and a
-        # wrapper that read the file while it is empty would type as if the program had no hooks.
-        file = os.open(paths.turn_file(state, handle), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    os.write(file, b"busy" if event in ("UserPromptSubmit", "PostToolUse") else b"idle")
-    os.close(file)
 
 
 def read_input(descriptor: int = 0) -> dict[str, Any]:
@@ -167,7 +152,7 @@ def _notice(hook: Hook, named: str | None, door: Door, _wait_ms: int) -> int:
     if who is None or seen is None:
         return _nothing(hook)
     # Both clients: `hookSpecificOutput` with the event's name and `additionalContext`.
-    answer = {"hookSpecificOutput": {"hookEventName": hook.event, "additionalContext": bell.line(who[0], seen)}}
+    answer = {"hookSpecificOutput": {"hookEventName": hook.event, "additionalContext": line(who[0], seen)}}
     terminal.show(encode(answer).decode())
     return exits.OK
 
@@ -197,7 +182,7 @@ def _wake(hook: Hook, named: str | None, door: Door, wait_ms: int) -> int:
     if seen is None or seen.get("superseded"):
         hook.explain("a newer bell took over" if seen else "nothing came")
         return exits.OK
-    terminal.say(bell.line(who[0], seen))
+    terminal.say(line(who[0], seen))
     return WAKE
 
 
@@ -208,7 +193,7 @@ def _block(hook: Hook, named: str | None, door: Door, _wait_ms: int) -> int:
     seen = bell.watch(door, *who, by="codex Stop", skip="own") if who else None
     if who is None or seen is None:
         return _nothing(hook)
-    terminal.show(encode({"decision": "block", "reason": bell.line(who[0], seen)}).decode())
+    terminal.show(encode({"decision": "block", "reason": line(who[0], seen)}).decode())
     return exits.OK
 
 
@@ -236,7 +221,7 @@ def _queue(hook: Hook, named: str | None, door: Door, wait_ms: int) -> int:
     )
     if seen is None or seen.get("superseded"):
         hook.explain("a newer bell took over" if seen else "nothing came")
-    elif _codex_queue(hook, thread, bell.line(who[0], seen)):
+    elif _codex_queue(hook, thread, line(who[0], seen)):
         bell.watch(door, *who, by="codex queue")
     return exits.OK
 

@@ -56,6 +56,8 @@ def main(arguments: Sequence[str]) -> int:
         return exits.OK if asked else exits.USAGE
     client, state, closed = options
     event = read_input()
+    if event.get("hook_event_name") == "ConfigChange":
+        event = _guarded(event, state)
     path = _PATHS.get(str(event.get("hook_event_name")), _NOTE)
     try:
         answer = call(own_door(state), "POST", path, _body(client, event, closed=closed), seconds=ANSWER_SECONDS)
@@ -75,6 +77,13 @@ def main(arguments: Sequence[str]) -> int:
     if output:
         sys.stdout.buffer.write(encode(output) + b"\n")
     return exits.OK
+
+
+def _guarded(event: dict[str, Any], state: str) -> dict[str, Any]:
+    from bascule.programs.helpers.guard import switched_off  # noqa: PLC0415 - only when settings change
+
+    reason = switched_off(event, state)
+    return {**event, "switched_off": reason} if reason else event
 
 
 def _agreed(door: Door, question: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bascule.foundation import paths
 from bascule.local_client import choice, exits
+from bascule.local_client.bell import line
 from bascule.local_client.exits import NothingCame, WrongUsage
 from bascule.local_client.values import agent_id
 from bascule.programs.helpers import bell, program, terminal, waiting
@@ -57,7 +58,7 @@ def _by_hand(options: argparse.Namespace, state: str, named: str | None) -> int:
     if options.json:
         terminal.show_json({"agentId": handle, **seen})
     else:
-        terminal.show(bell.line(handle, seen))
+        terminal.show(line(handle, seen))
     return exits.OK
 
 

@@ -11,6 +11,7 @@ from bascule.local_client import exits
 from bascule.local_client.choice import find_door
 from bascule.local_client.exits import DoorError
 from bascule.local_client.link import LinkSocket
+from bascule.local_client.turns import note_turn
 from bascule.local_client.values import agent_id
 from bascule.programs.mcp_stdio import tools, words
 from bascule.programs.mcp_stdio.identity import Identity, invented_name
@@ -78,6 +79,7 @@ def _program(arguments: Sequence[str]) -> Program:
         toolsets=shown,
         hidden=hidden,
         fallback=_fallback(options),
+        on_hook=(lambda event: note_turn(state, event)) if os.environ.get("BRIDGE_WRAPPED") else None,
     )
 
 

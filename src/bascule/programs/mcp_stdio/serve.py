@@ -82,6 +82,7 @@ class Program:
         toolsets: Collection[str],
         hidden: Collection[str] = (),
         fallback: Fallback | None = None,
+        on_hook: Callable[[str], None] | None = None,
         stdin: int = 0,
         stdout: int = 1,
         clock: Callable[[], float] = time.monotonic,
@@ -101,6 +102,8 @@ class Program:
         self._talks = "agents" in toolsets
         # Off unless the user chose it.
         self._fallback = fallback
+        # Called with the event when a hook of the client uses a tool that is for hooks.
+        self._on_hook = on_hook
         self._calls: dict[str | int, Call] = {}
         # Requests that open a session, and when they are answered at the latest.
         self._opening: list[tuple[mcp.Request, float]] = []
@@ -197,6 +200,7 @@ class Program:
                 if name is None:
                     text = f"there is no tool {request.params.get('name')}"
                     raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, text)
+                self._note_hook(name, request)
                 self._pass_on(request, line, tools.table()["retry"][name])
             case "resources/list" if self._talks:
                 self._write(request.listed("resources", tools.table()["resources"]))
@@ -208,6 +212,10 @@ class Program:
                 self._pass_on(request, line, "read")
             case _:
                 raise request.no_such_method()
+
+    def _note_hook(self, name: str, request: mcp.Request) -> None:
+        if self._on_hook is not None and name in tools.table()["hooks"]:
+            self._on_hook(str((request.params.get("arguments") or {}).get("event")))
 
     def _pass_on(self, request: mcp.Request, line: bytes, retry: str) -> None:
         if request.number in self._calls:

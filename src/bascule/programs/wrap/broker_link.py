@@ -20,7 +20,7 @@ from bascule.broker.protocol import (
 from bascule.client.client import Client
 from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.errors import BasculeError
-from bascule.programs.helpers import bell
+from bascule.local_client.bell import line
 from bascule.terminals import tmux
 
 # The broker spec's own example.
@@ -111,7 +111,7 @@ class BrokerLink:
         return None if seen is None or seen.superseded else seen
 
     def bell_line(self, seen: InboxWatchResult) -> str:
-        return bell.line(self.handle, {"unread": seen.unread, "from": seen.from_})
+        return line(self.handle, {"unread": seen.unread, "from": seen.from_})
 
     async def take(self) -> InboxItem | None:
         params = {"agentId": self.handle, "waitMs": 0, "max": 1}

@@ -1,7 +1,7 @@
 """What a wrapped program's own hooks say about its turns: `busy` or `idle`, in a file of one word.
 
-`bridge-wait --hook` writes it, because the hook is all that runs when a turn begins or ends; the wrapper makes the
-file, so that hooks of programs nobody wrapped write nothing.
+`bridge-wait --hook` writes it, or the session's own MCP server when a hook calls that, because the hook is all that
+runs when a turn begins or ends; the wrapper makes the file, so that hooks of programs nobody wrapped write nothing.
 """
 
 import contextlib

@@ -2,13 +2,15 @@
 /** Live: every agent with what it does now, commands that run, browsers that are signed in, and the river of events. */
 import { events, get } from "../api.js";
 import { on } from "../stream.js";
-import { effect, h, list, show, signal, untrack } from "../view.js";
-import { badge, empty, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, toneOf, who } from "./parts.js";
+import { effect, h, list, onCleanup, show, signal, untrack } from "../view.js";
+import { badge, duration, empty, loaded, resource, table, time, visibleText } from "../widgets.js";
+import { actionButton, address, counted, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, toneOf, who } from "./parts.js";
 
 const KINDS = ["agent", "ticket", "approval", "run", "process", "game", "desktop", "person", "daemon"];
 /** What one scrolls back through; the ledger has the rest. */
 const RIVER_LENGTH = 500;
+/** A session that falls silent makes no event. */
+const LOOK_MS = 30_000;
 /** The end of an output, as much as one looks at. */
 const LOG_BYTES = 16_384;
 
@@ -51,6 +53,8 @@ export const page = {
     const processes = resource(() => get("/v1/processes"));
     const sessions = resource(() => get("/v1/console/sessions"));
     const doing = resource(whatTheyDo);
+    const clients = resource(() => get("/v1/sessions"));
+    followClients(clients);
     const refresh = [agents, processes, sessions, doing].map((source) => settled(source.reload));
     onEvents(["agent", "ticket"], () => { refresh[0](); refresh[3](); });
     onEvents(["run", "approval"], () => { refresh[1](); refresh[3](); });
@@ -59,6 +63,7 @@ export const page = {
     return h("div", { class: "page live" },
       h("div", { class: "stack" },
         panel("Agents", agents, () => agentsTable(agents.value, doing.value)),
+        panel("Sessions of clients", clients, () => clientsTable(clients)),
         panel("Commands", processes, () => commandCards(processes)),
         panel("Browsers", sessions, () => sessionsTable(sessions.value))),
       riverPanel(new Set((query.get("kinds") ?? "").split(",").filter((kind) => KINDS.includes(kind)))));
@@ -105,6 +110,34 @@ function agentsTable(agents, doing) {
   return show(() => agents.value?.length,
     () => table(columns, agents, (agent) => agent.agentId, { caption: "Table of agents", href: (agent) => address("tickets", { agentId: agent.agentId }) }),
     () => empty("No agent has registered yet.", "bascule setup claude"));
+}
+
+// Sessions of clients ---------------------------------------------------------------------------------------------
+
+/** How they are shown: silence is no fact, and is said to be none. @param {any} session */
+const stateOf = (session) => `${session.probably ? "probably " : ""}${session.state.replaceAll("_", " ")}`;
+
+/** The daemon says what changes; a state that only silence says comes with the next look. @param {any} clients */
+function followClients(clients) {
+  const again = settled(clients.reload);
+  follow("/v1/sessions/stream", () => ({}), () => again());
+  const timer = setInterval(again, LOOK_MS);
+  onCleanup(() => clearInterval(timer));
+}
+
+/** @param {any} clients */
+function clientsTable(clients) {
+  const live = () => (clients.value.value ?? []).filter((/** @type {any} */ session) => session.state !== "ended");
+  const columns = [
+    { title: "Client", cell: (session) => [visibleText(session.client), " ", h("span", { class: "muted" }, visibleText(shortId(session.session)))] },
+    { title: "State", cell: (session) => badge(stateOf(session), toneOf(session.state)) },
+    { title: "What says so", cell: (session) => [visibleText(session.evidence), h("span", { class: "muted" }, `, ${duration(session.ageMs)} ago`), session.notice && h("p", { class: "muted" }, visibleText(session.notice))] },
+    { title: "Where", cell: (session) => [visibleText(session.directory ?? "not known"), session.pane && h("p", { class: "muted" }, "tmux pane ", h("code", null, visibleText(session.pane)))] },
+    { title: "Calls", class: "number", cell: (session) => session.calls ?? 0 },
+  ];
+  return show(() => live().length,
+    () => table(columns, live, (session) => `${session.client} ${session.session}`, { caption: "Table of clients' sessions" }),
+    () => empty("No client reports what its own tools do.", "bascule on"));
 }
 
 // Commands --------------------------------------------------------------------------------------------------------

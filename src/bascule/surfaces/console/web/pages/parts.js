@@ -125,10 +125,10 @@ export const shortId = (id) => (id.length > 20 ? `${id.slice(0, 18)}\u2026` : id
 
 /** @typedef {"ok" | "warn" | "bad" | "info" | "plain"} Tone */
 const TONES = /** @type {Record<string, Tone>} */ (Object.fromEntries([
-  ["ok", "online live responded completed ok allow allowed approved confirmed signed_in acknowledged committed"],
-  ["bad", "timeout error fail failed deny denied refused destructive blocking lost"],
-  ["warn", "awaiting_approval warn ask asked unknown unreachable outbox mailed unverified reconnecting changed warning"],
-  ["info", "pending delivered running starting stopping new"],
+  ["ok", "online live responded completed ok allow allowed approved confirmed signed_in acknowledged committed idle"],
+  ["bad", "timeout error fail failed deny denied refused destructive blocking lost dead"],
+  ["warn", "awaiting_approval warn ask asked unknown unreachable outbox mailed unverified reconnecting changed warning waits_for_permission asks"],
+  ["info", "pending delivered running starting stopping new works"],
 ].flatMap(([tone, words]) => words.split(" ").map((word) => [word, tone]))));
 
 /** The colour of a state's word; the word itself always stands there too. @param {string} state @returns {Tone} */
