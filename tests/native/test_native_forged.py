@@ -1,4 +1,4 @@
-"""Hooks that somebody made up, or that say more than anybody can look at: noise, never a permission, and not for ever."""
+"""Hooks that somebody made up, or that say more than anybody can look at: noise, never a permission."""
 
 import time
 

@@ -69,10 +69,8 @@ def put_link(place, leads_to):
     place.symlink_to(leads_to)
 
 
-def test_a_link_that_takes_a_directorys_place_during_an_undo_leads_nowhere(
-    kept, project, shared, home, monkeypatch, guarded
-):
-    before = kept.keep("spc_1", str(project), [str(shared)]).state
+def test_a_link_that_takes_a_directorys_place_during_an_undo_leads_nowhere(kept, shared, home, monkeypatch, guarded):
+    before = kept.keep("spc_1", str(shared.parent / "project"), [str(shared)]).state
     (shared / "deep" / "name").unlink()
     after = kept.look("spc_1", before)
     before_calling(monkeypatch, outside._PuttingBack, "_apply", lambda: put_link(shared / "deep", home))
@@ -85,8 +83,8 @@ def test_a_link_that_takes_a_directorys_place_during_an_undo_leads_nowhere(
     assert not list(shared.parent.glob(".bascule-undo-*"))
 
 
-def test_a_link_above_what_was_kept_leads_nowhere_either(kept, project, shared, home, monkeypatch, guarded):
-    before = kept.keep("spc_1", str(project), [str(shared / "deep" / "name")]).state
+def test_a_link_above_what_was_kept_leads_nowhere_either(kept, shared, home, monkeypatch, guarded):
+    before = kept.keep("spc_1", str(shared.parent / "project"), [str(shared / "deep" / "name")]).state
     (shared / "deep" / "name").unlink()
     after = kept.look("spc_1", before)
     before_calling(monkeypatch, outside._PuttingBack, "run", lambda: put_link(shared / "deep", home))
@@ -99,9 +97,9 @@ def test_a_link_above_what_was_kept_leads_nowhere_either(kept, project, shared, 
 
 
 def test_a_link_that_takes_a_directorys_place_during_the_copy_gives_no_secret_away(
-    kept, project, shared, home, monkeypatch, guarded
+    kept, shared, home, monkeypatch, guarded
 ):
-    """Else the secret is taken for a file of that directory, which the undo would put there, for all who can read it."""
+    """Else the secret is taken for a file of that directory, and the undo puts it there."""
     really = steps.directory
 
     def enter(path):
@@ -112,9 +110,9 @@ def test_a_link_that_takes_a_directorys_place_during_the_copy_gives_no_secret_aw
     monkeypatch.setattr(steps, "directory", enter)
     if guarded:
         with pytest.raises(CheckpointFault, match="Not a directory"):
-            kept.keep("spc_1", str(project), [str(shared)])
+            kept.keep("spc_1", str(shared.parent / "project"), [str(shared)])
         return
-    before = kept.keep("spc_1", str(project), [str(shared)]).state
+    before = kept.keep("spc_1", str(shared.parent / "project"), [str(shared)]).state
     (shared / "deep").unlink()
     shutil.move(shared / "aside", shared / "deep")
     (shared / "deep" / "name").unlink()
