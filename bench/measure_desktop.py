@@ -46,6 +46,7 @@ def _scene(settings: Settings, rig: str = "Desktop") -> Iterator[tuple[Any, Any]
     try:
         import desktop_rig
         import host_process
+        import kwin_rig
         import wayland_rig
 
         import bascule.programs.desktop_host.linux.backend  # noqa: F401 - says what is missing
@@ -55,7 +56,12 @@ def _scene(settings: Settings, rig: str = "Desktop") -> Iterator[tuple[Any, Any]
         if shutil.which(tool) is None:
             raise processes.NotInstalled(f"The desktop is not measured: {tool} is not installed (`make bench`).")
     with processes.scratch(settings.directory) as directory, contextlib.ExitStack() as stack:
-        desktop = {"Desktop": desktop_rig.Desktop, "WaylandDesktop": wayland_rig.WaylandDesktop}[rig]()
+        rigs = {
+            "Desktop": desktop_rig.Desktop,
+            "WaylandDesktop": wayland_rig.WaylandDesktop,
+            "KwinDesktop": kwin_rig.KwinDesktop,
+        }
+        desktop = rigs[rig]()
         stack.callback(desktop.close)
         host = host_process.HostProcess(desktop, directory)
         stack.callback(host.close)
@@ -276,7 +282,7 @@ def sessions(settings: Settings) -> Section:
     return _or_left_out(section, measure)
 
 
-RIGS = {"X11 (Xvfb, openbox)": "Desktop", "sway": "WaylandDesktop"}
+RIGS = {"X11 (Xvfb, openbox)": "Desktop", "sway": "WaylandDesktop", "KWin": "KwinDesktop"}
 _CALLS = ("tree", "find", "observe", "click", "double", "text", "wait")
 
 

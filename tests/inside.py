@@ -151,7 +151,32 @@ def with_trees(trace: str, failpoint: str = "") -> str:
     return _TREES.format(trace=trace, failpoint=failpoint)
 
 
-def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str) -> int:
+def _tasks_around(tasks: Any, body: Callable[[Any], Any]) -> Any:
+    """The daemon's tasks as the middleware of another server, whose tools that are tasks `body` finds."""
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+
+    from bascule.surfaces.mcp.http_tasks import HttpTasks, TaskCall
+    from bascule.surfaces.mcp.tasks import Outcome
+
+    def begin(context: Any) -> Any:
+        params = types.CallToolRequestParams.model_validate(context.params)
+        run = body(params)
+
+        async def work(task: Any) -> Any:
+            try:
+                return Outcome({"isError": False, **await run(task.ask, params)})
+            except MCPError as error:
+                return Outcome(error={"code": error.error.code, "message": error.error.message})
+
+        return None if run is None else TaskCall(os.urandom(8).hex(), work, waits=True)
+
+    return HttpTasks(tasks, begin, None)
+
+
+def run_daemon_with_mcp_server(
+    server: Any, state: str, port: int, *, token: str, task_body: Callable[[Any], Any]
+) -> int:
     """The daemon as it is, with this server of the MCP SDK at /mcp, where every request comes as if with `token`."""
     from bascule.daemon import lifecycle
     from bascule.daemon.compose import Daemon
@@ -163,6 +188,8 @@ def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             self.mcp.load = lambda: SimpleNamespace(open_door=lambda *_, **__: McpDoor(server, Sessions()))
+            server.middleware = [_tasks_around(self.link_sessions.mcp_tasks, task_body)]
+            server.extensions = {"io.modelcontextprotocol/tasks": {}}
 
         def web_app(self, *arguments: Any, **options: Any) -> Any:
             self.tokens.add("Suite", hash_token(token))

@@ -315,7 +315,7 @@ def test_numbered_requests_keep_their_length_and_run_out(bench):
             ),
         ),
         ("desktop-wait", ("`find` every 500 ms",)),
-        ("desktop-sessions", ("X11 (Xvfb, openbox)", "sway")),
+        ("desktop-sessions", ("X11 (Xvfb, openbox)", "sway", "KWin")),
         ("desktop-pictures", ("the screen into memory", "as PNG")),
         ("desktop-tokens", ("mousepad, a note", "A snapshot of gnome-calculator, programming")),
         (

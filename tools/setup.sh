@@ -26,13 +26,16 @@ set -eu
 #   python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5  our fixture programs, one per toolkit
 #   mousepad gnome-calculator  programs we did not write, GTK 3 and GTK 4
 #   sway xwayland  a Wayland session without a screen, with X11 programs in it
+#   kwin-wayland libgl1-mesa-dri libegl-mesa0 kwin-style-breeze  another, KDE's, which takes pictures
+#             with OpenGL alone, and the title bars that its windows have
+#   gcc libc6-dev  make the launcher that has KWin's permission
 #   qtwayland5 qt6-wayland gir1.2-gtklayershell-0.1  the fixture programs in it, and a prompt that keeps the keyboard
 #   iproute2  `ip` brings up the loopback that real clients are left alone with
 #   xdotool   an independent witness of what reached the X server
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window: the bench is tested with its peers
 #   curl      what a command inside a space asks an agent with
 #   time      one more way to run a program; dash has no keyword for it
-TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium libatomic1 xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland qtwayland5 qt6-wayland gir1.2-gtklayershell-0.1 iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium libatomic1 xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland kwin-wayland libgl1-mesa-dri libegl-mesa0 kwin-style-breeze gcc libc6-dev qtwayland5 qt6-wayland gir1.2-gtklayershell-0.1 iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours

@@ -17,11 +17,13 @@ def patient(tmp_path, **environment):
         ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0", "SWAYSOCK": "/run/sway"}, Mark.OK, "wayland-0: sway"),
         ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures, keys and clicks"),
         ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "elements are read"),
+        ({"WAYLAND_DISPLAY": "wayland-0", "XDG_CURRENT_DESKTOP": "KDE"}, Mark.WARN, "KWin was not told"),
         ({}, Mark.INFO, "nor DISPLAY is set"),
     ],
 )
 def test_the_kind_of_screen_decides_what_can_be_seen(tmp_path, monkeypatch, environment, mark, expected):
     monkeypatch.setattr(desktop.sys, "platform", "linux")
+    monkeypatch.setenv("HOME", str(tmp_path))
     verdict = desktop.check_screen(patient(tmp_path, **environment))
     assert verdict.mark is mark
     assert expected in verdict.what

@@ -58,3 +58,17 @@ def terminal():
     yield start
     for each in opened:
         each.end()
+
+
+@pytest.fixture
+def wire():
+    """A connection to the daemon, for looking at what clients did."""
+    opened = []
+
+    def connect(daemon):
+        opened.append(SyncClient.connect(daemon.state_dir))
+        return opened[-1]
+
+    yield connect
+    for each in opened:
+        each.close()

@@ -6,8 +6,6 @@ import pytest
 from client_program import BASCULE, DONE, PATIENCE, until
 from scripted_model import call
 
-from bascule.client import SyncClient
-
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 # What Claude Code puts before the line one is in.
 PROMPT = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
@@ -30,19 +28,6 @@ def state(project):
         for path in sorted(project.rglob("*"))
         if ".claude" not in path.parts
     }
-
-
-@pytest.fixture
-def wire():
-    opened = []
-
-    def connect(daemon):
-        opened.append(SyncClient.connect(daemon.state_dir))
-        return opened[-1]
-
-    yield connect
-    for each in opened:
-        each.close()
 
 
 @pytest.fixture

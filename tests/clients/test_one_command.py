@@ -12,8 +12,6 @@ import pytest
 from client_program import DONE, PATIENCE, until
 from scripted_model import call
 
-from bascule.client import SyncClient
-
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 OPTIONS = {
     "claude": ["--allowedTools", "Bash"],
@@ -22,19 +20,6 @@ OPTIONS = {
 }
 # What clients themselves keep beside their settings; nothing of it is ours.
 THEIRS = ("sessions", "projects", "backups", "tmp", "log", "history", "cache", "statsig", "shell-snapshots", "todos")
-
-
-@pytest.fixture
-def wire():
-    opened = []
-
-    def connect(daemon):
-        opened.append(SyncClient.connect(daemon.state_dir))
-        return opened[-1]
-
-    yield connect
-    for each in opened:
-        each.close()
 
 
 def shell(model, name, command):

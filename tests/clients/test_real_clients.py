@@ -98,6 +98,54 @@ def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, mode
     assert [prompt for prompt in model.prompts if "[bascule]" in prompt]
 
 
+def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(make_client, model, spock, terminal):
+    client = make_client("claude", "--agent", "Kirk")
+    other = spock(client.daemon)
+    model.script = lambda prompt: (
+        call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
+    )
+    # Its own mode asks a server that the scripted model is not.
+    screen = terminal(client, client.program, "--permission-mode", "default", "--allowedTools", "mcp__agent-bridge")
+    until(lambda: "Kirk" in statuses(other), "Kirk has registered")
+    screen.type("say hello", "Enter")
+    screen.sees(DONE)
+    screen.type("ask Spock what 2 + 2 is", "Enter")
+    message = next(other.messages())
+    # Nobody has answered, and yet the call has: the model has heard of it and ended its turn.
+    before = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
+    assert "started server-side task" in model.prompts[-1]
+    message.reply("four, Captain")
+    try:
+        until(lambda: "four, Captain" in "".join(model.prompts[before:]), "the model was woken with the reply")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
+
+
+def test_claude_code_has_our_prompts_and_its_form_answers_the_agent_and_nobody_else(make_client, model, terminal):
+    client = make_client("claude", "--agent", "Kirk")
+    model.script = lambda prompt: call("ask_person", question="Which branch?") if "ask me" in prompt else DONE
+    screen = terminal(client, client.program, "--permission-mode", "default", "--allowedTools", "mcp__agent-bridge")
+    screen.sees("shortcuts|mode")
+    screen.type("say hello", "Enter")
+    screen.sees(DONE)
+    screen.type("/agent-bridge:inbox", "Enter")
+    until(lambda: "Fetch what other agents have written to you: no unread" in model.prompts[-1], "the prompt")
+    screen.type("ask me which branch", "Enter")
+    screen.sees("Your agent Kirk asks, and an answer approves nothing")
+    screen.type("main", "Enter")
+
+    def answer():
+        # A key that comes too soon after the last one is not taken.
+        if "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT} Accept" in screen.shown():
+            time.sleep(1)
+            screen.type("Enter")
+        return next((each for each in model.prompts if "via" in each and "main" in each), None)
+
+    found = until(answer, "the answer")
+    assert '"via":"form"' in found.replace(" ", "")
+    assert '"from"' not in found
+
+
 def test_after_a_restart_a_client_that_lives_is_online_and_one_that_ended_is_not(make_client, model, spock, terminal):
     client = make_client("claude", "--agent", "Ended")
     other = spock(client.daemon)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from desktop_rig import Desktop, Program
 from host_process import HostProcess
+from kwin_rig import KwinDesktop
 from wayland_rig import WaylandDesktop
 
 Start = Callable[..., Program]
@@ -13,12 +14,21 @@ Start = Callable[..., Program]
 
 # Files whose tests say nothing of X11: they are run on every rig.
 ON_EVERY_RIG = frozenset({"test_toolkits", "test_stale", "test_other_programs"})
-RIGS = {"xvfb": Desktop, "sway": WaylandDesktop}
+RIGS = {"xvfb": Desktop, "sway": WaylandDesktop, "kwin": KwinDesktop}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "desktop" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in ON_EVERY_RIG:
         metafunc.parametrize("desktop", list(RIGS), indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """KWin draws on the processor here, and the parts that it shares with sway are tried there: one of each toolkit."""
+    for item in items:
+        values = getattr(getattr(item, "callspec", None), "params", {})
+        if values.get("desktop") == "kwin" and values.get("app") not in ("gtk4", "qt6"):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

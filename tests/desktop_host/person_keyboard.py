@@ -7,8 +7,10 @@ import asyncio
 import os
 import sys
 
-from bascule.programs.desktop_host.linux.wayland.connection import Connection
+from bascule.programs.desktop_host.linux.wayland.connection import Connection, socket_path
 from bascule.programs.desktop_host.linux.wayland.devices import VirtualDevices
+from bascule.programs.desktop_host.linux.wayland.kwin_input import FakeInput
+from bascule.programs.desktop_host.linux.wayland.kwin_lender import Lender
 
 
 def say(word):
@@ -16,10 +18,20 @@ def say(word):
     sys.stdout.flush()
 
 
-async def main():
+async def plugged_in():
+    lender = Lender(os.environ)
+    if lender.there:
+        # KWin: by the launcher that may.
+        connection = await Connection.over(await lender.connect(os.fsencode(socket_path(os.environ))))
+        fake_input = connection.bind("org_kde_kwin_fake_input")
+        return connection, await FakeInput.plugged_in(connection, fake_input, connection.bind("wl_seat"))
     connection = await Connection.open(dict(os.environ))
     bound = [connection.bind(each) for each in ("zwp_virtual_keyboard_manager_v1", "zwlr_virtual_pointer_manager_v1")]
-    devices = VirtualDevices(connection, *bound, connection.bind("wl_seat"))
+    return connection, VirtualDevices(connection, *bound, connection.bind("wl_seat"))
+
+
+async def main():
+    connection, devices = await plugged_in()
     await connection.roundtrip()
     say("ready")
     reader = asyncio.StreamReader()

@@ -55,7 +55,7 @@ class ScriptedDesktop:
         self.trees += 1
         return tree_of(*self.elements)
 
-    async def grab(self, rect):
+    async def grab(self, rect, of=()):
         return Shot(rect=rect, pixels=self.pixels)
 
     async def refreshed(self, _element):

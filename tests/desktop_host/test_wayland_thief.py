@@ -9,38 +9,33 @@ import socket
 import struct
 import threading
 import time
+from typing import Any, NamedTuple
 
 import pytest
+from dbus_fast import Message
+from dbus_fast.aio import MessageBus
 from desktop_rig import until
+from kwin_rig import KwinDesktop
 from wayland_rig import WaylandDesktop
 
+from bascule.programs.desktop_host.linux.wayland.kwin import KwinSession
 from bascule.programs.desktop_host.linux.wayland.sway import SwaySession
 from bascule.programs.desktop_host.ports import Elsewhere, Halt, Onto
 from patience import PATIENCE
 
-TRIES = 10_000 if os.environ.get("BASCULE_LONG") else 120
+TRIES = 10_000 if os.environ.get("BASCULE_LONG") else 80
 EVERY_SECONDS = 0.004
 # As many may be on their way.
 AHEAD = 50
 
 
 class Thief(threading.Thread):
-    """Gives a window the focus again and again, by a socket and a protocol of its own."""
+    """Gives a window the focus again and again, by a connection and a protocol of its own."""
 
-    def __init__(self, path, container):
+    def __init__(self):
         super().__init__(daemon=True)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(path)
-        words = f"[con_id={container}] focus".encode()
-        self._message = b"i3-ipc" + struct.pack("=II", len(words), 0) + words
         self._ending = threading.Event()
         self.thefts = 0
-
-    def run(self):
-        while not self._ending.wait(EVERY_SECONDS):
-            self._socket.sendall(self._message)
-            self._socket.recv(4_096)
-            self.thefts += 1
 
     def __enter__(self):
         self.start()
@@ -49,23 +44,72 @@ class Thief(threading.Thread):
     def __exit__(self, *_):
         self._ending.set()
         self.join()
-        self._socket.close()
 
 
-@pytest.fixture(scope="module")
-def wayland():
-    desktop = WaylandDesktop()
-    yield desktop
+class SwayThief(Thief):
+    def __init__(self, desktop, title):
+        super().__init__()
+        self._path = desktop.environment["SWAYSOCK"]
+        container = next(each["id"] for each in desktop.views() if each["name"] == title)
+        words = f"[con_id={container}] focus".encode()
+        self._message = b"i3-ipc" + struct.pack("=II", len(words), 0) + words
+
+    def run(self):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(self._path)
+            while not self._ending.wait(EVERY_SECONDS):
+                sock.sendall(self._message)
+                sock.recv(4_096)
+                self.thefts += 1
+
+
+class KwinThief(Thief):
+    """As KDE's search does when a window is chosen there."""
+
+    def __init__(self, desktop, title):
+        super().__init__()
+        self._address = desktop.environment["DBUS_SESSION_BUS_ADDRESS"]
+        self._window = next(each["id"] for each in desktop.views() if each["title"] == title)
+
+    def run(self):
+        asyncio.run(self._steal())
+
+    async def _steal(self):
+        bus = await MessageBus(bus_address=self._address).connect()
+        where = {"destination": "org.kde.KWin", "path": "/WindowsRunner", "interface": "org.kde.krunner1"}
+        while not self._ending.is_set():
+            await asyncio.sleep(EVERY_SECONDS)
+            await bus.call(Message(**where, member="Run", signature="ss", body=[f"0_{self._window}", ""]))
+            self.thefts += 1
+        bus.disconnect()
+
+
+class Rig(NamedTuple):
+    desktop: Any
+    thief: Any
+    # A session on this desktop, as the host has one.
+    session: Any
+
+
+@pytest.fixture(scope="module", params=["sway", "kwin"])
+def rig(request):
+    if request.param == "sway":
+        desktop = WaylandDesktop()
+        made = Rig(desktop, SwayThief, lambda: SwaySession(desktop.environment, None))
+    else:
+        desktop = KwinDesktop()
+        made = Rig(desktop, KwinThief, lambda: KwinSession(desktop.with_permission(), None))
+    yield made
     desktop.close()
 
 
 @pytest.fixture
-def pair(wayland):
+def pair(rig):
     """The window that is meant, and the one that wants everything; one lies over the other."""
-    meant, other = wayland.start_bare("count", title="meant"), wayland.start_bare("count", title="other")
+    meant, other = rig.desktop.start_bare("count", title="meant"), rig.desktop.start_bare("count", title="other")
     for each in (meant, other):
-        until(lambda each=each: wayland.shows(each.title), each.title)
-        wayland.move(each.title, 100, 100)
+        until(lambda each=each: rig.desktop.shows(each.title), each.title)
+        rig.desktop.move(each.title, 100, 100)
     yield meant, other
     meant.kill()
     other.kill()
@@ -73,28 +117,25 @@ def pair(wayland):
 
 async def naive(session, window, send):
     """Bring to the front, look whether it is there, send."""
-    link = session._link
-    now = await link.open()
-    await now.ipc.command(f"[con_id={window.handle}] focus")
-    if (await link.look()).focused != window.handle:
+    if not await session.windows.activate(window):
         return
-    await asyncio.sleep(0)
-    send(now.hands._devices, await link.screen())
-    now.wayland.flush()
-    await now.wayland.roundtrip()
+    screen = await session.windows.screen()
+    hands = await session._link.hands()
+    send(hands._devices, screen)
+    await hands._connection.roundtrip()
 
 
-def run(wayland, pair, act):
+def run(rig, pair, act):
     """`act(session, window)` as often as it takes; how much reached the two windows."""
     meant, other = pair
-    container = next(each["id"] for each in wayland.views() if each["name"] == other.title)
+    thief = rig.thief(rig.desktop, other.title)
 
     async def tries():
-        session = SwaySession(wayland.environment, None)
+        session = rig.session()
         await session.open()
         try:
             (window,) = (each for each in await session.windows.windows() if each.pid == meant.pid)
-            with Thief(wayland.environment["SWAYSOCK"], container) as thief:
+            with thief:
                 sent = await act(session, window)
             assert thief.thefts, "the thief was at work"
             return sent
@@ -120,7 +161,7 @@ def settled(pair, kind, count):
     return meant.state.get(kind, 0), other.state.get(kind, 0)
 
 
-def test_a_key_reaches_the_window_it_is_for_whoever_takes_the_focus(wayland, pair):
+def test_a_key_reaches_the_window_it_is_for_whoever_takes_the_focus(rig, pair):
     async def act(session, window):
         sent = 0
         for _ in range(TRIES):
@@ -132,12 +173,12 @@ def test_a_key_reaches_the_window_it_is_for_whoever_takes_the_focus(wayland, pai
             await keep_pace(pair, "keys", sent)
         return sent
 
-    sent = run(wayland, pair, act)
+    sent = run(rig, pair, act)
     assert sent > TRIES / 2
     assert settled(pair, "keys", sent) == (sent, 0)
 
 
-def test_a_click_reaches_the_window_it_is_for_whoever_comes_above(wayland, pair):
+def test_a_click_reaches_the_window_it_is_for_whoever_comes_above(rig, pair):
     async def act(session, window):
         sent = 0
         onto = Onto(window.pid, frozenset({window.handle}))
@@ -150,13 +191,13 @@ def test_a_click_reaches_the_window_it_is_for_whoever_comes_above(wayland, pair)
             await keep_pace(pair, "buttons", sent)
         return sent
 
-    sent = run(wayland, pair, act)
+    sent = run(rig, pair, act)
     assert sent > TRIES / 2
     assert settled(pair, "buttons", sent) == (sent, 0)
 
 
 @pytest.mark.parametrize("kind", ["keys", "buttons"])
-def test_the_order_that_suggests_itself_leaks(wayland, pair, kind):
+def test_the_order_that_suggests_itself_leaks(rig, pair, kind):
     """The control: the thief works, and what holds it off above is the one write."""
 
     def send(devices, screen, at):
@@ -175,4 +216,4 @@ def test_the_order_that_suggests_itself_leaks(wayland, pair, kind):
                 return 1
         return 0
 
-    assert run(wayland, pair, act) == 1
+    assert run(rig, pair, act) == 1

@@ -64,7 +64,7 @@ def test_a_session_that_unsubscribed_is_told_no_more(agent):
 
 def test_a_listening_client_is_told_on_its_own_stream(agent):
     ann = agent("Ann")
-    wanted = {**WANTED, "toolsListChanged": True}
+    wanted = {**WANTED, "promptsListChanged": True}
     with ann.modern().open("subscriptions/listen", notifications=wanted) as stream:
         first = stream.message()
         assert first["method"] == ACKNOWLEDGED

@@ -51,6 +51,9 @@ def test_both_surfaces_greet_alike(daemon, agent):
     name = greeted["instructions"].split("`")[1]
     for theirs, ours in ((greeted, ann.session().greeting), (found, ann.modern().ask("server/discover"))):
         assert ours.pop("instructions") == theirs.pop("instructions").replace(name, ann.handle)
+        # What stdio lists is fixed; what /mcp lists is the policy's.
+        assert ours["capabilities"]["tools"].pop("listChanged")
+        assert not theirs["capabilities"]["tools"].pop("listChanged")
         assert ours == theirs
 
 

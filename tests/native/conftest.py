@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from native_scene import ENVIRONMENT, Scene, make_project
 
 

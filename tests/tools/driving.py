@@ -23,6 +23,7 @@ class Me:
         self.handle = handle
         self.call_id = "0190-call"
         self.slice_ms = 45_000
+        self.form = None
         self.trust = trust
         self.default_timeout_ms = default_timeout_ms
         self.directory = directory

@@ -10,7 +10,8 @@ from bascule.kernel.call import Call
 from bascule.kernel.link_protocol import McpBecame, McpMessage, McpOpen, McpRequest
 from bascule.surfaces.mcp import link_sessions
 from bascule.surfaces.mcp.calling import Facts
-from bascule.surfaces.mcp.link_sessions import KeptAnswers, LinkSessions
+from bascule.surfaces.mcp.kept_answers import KeptAnswers
+from bascule.surfaces.mcp.link_sessions import LinkSessions
 from bascule.surfaces.mcp.tools import toolsets_of
 from bascule.testing.house import House
 from gabp import codec

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bascule.broker.forms import by_form
+from bascule.broker.who_tools import SHOWN, co_workers, list_agents, pick
 from bascule.foundation.agreement import is_agent_id, is_target, is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import (
@@ -18,7 +20,6 @@ from bascule.kernel.tool import (
     Arguments,
     Count,
     Names,
-    NoArguments,
     Result,
     Retry,
     Session,
@@ -33,8 +34,6 @@ _SETTLE_MS = 200
 _OPEN = ("pending", "delivered")
 # The broker lists at most this many; we look through them for the caller's own.
 _MAX_LISTED = 1_000
-# What a model reads at a glance; it may ask for more.
-_SHOWN = 20
 # The handle of the user of this machine, who can be asked.
 _PERSON = "person"
 # More is not a choice that a person makes at a glance; each is a key.
@@ -42,18 +41,6 @@ _MAX_CHOICES = 9
 # What a model need not read.
 _SELF_EVIDENT = {"metadata": {}, "attempts": 1, "expectReply": True}
 _TICKET_FIELDS = ("ticketId", "from", "targetAgent", "status", "createdAt", "replyBy", "conversationId")
-_SESSION_FIELDS = (
-    "client",
-    "session",
-    "agent",
-    "state",
-    "probably",
-    "evidence",
-    "ageMs",
-    "directory",
-    "pane",
-    "notice",
-)
 _LATE = "A late reply is kept: call await_reply again later, or ask another agent (co_workers)."
 
 _Deadline = Annotated[int, Meta(ge=1, description="Reply deadline (default 30 min)")]
@@ -82,6 +69,7 @@ class SendMessageArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.KEYED,
     result=_REPLY,
     always=("ticketId", "status"),
+    waits=True,
 )
 async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
@@ -101,7 +89,9 @@ async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
         return Result({"ticketId": me.call_id, "status": "pending", "next": "await_reply", **about})
     reply = await _reply_to(me, me.call_id, timeout_ms, settle_ms=_SETTLE_MS)
     # An agent that has answered was there.
-    return reply if reply["status"] == "responded" else Result({**about, **reply})
+    if reply["status"] != "responded":
+        reply.update(about)
+    return reply
 
 
 class AskPersonArguments(Arguments, frozen=True, kw_only=True):
@@ -119,9 +109,12 @@ class AskPersonArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.KEYED,
     result={"status": STRING},
     always=("status",),
+    waits=True,
 )
 async def ask_person(me: Session, arguments: AskPersonArguments) -> Result:
     choices = [] if arguments.choices is UNSET else arguments.choices
+    if me.form is not None:
+        return await by_form(me.form, me.handle, arguments.question, choices)
     question = {"question": arguments.question, "choices": choices} if choices else arguments.question
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
     params: dict[str, Any] = {"agentId": _PERSON, "ticketId": me.call_id, "payload": question}
@@ -147,6 +140,7 @@ class AwaitReplyArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.READ,
     result=_REPLY,
     always=("ticketId", "status"),
+    waits=True,
 )
 async def await_reply(me: Session, arguments: AwaitReplyArguments) -> Result:
     own_ms = None if arguments.timeout_ms is UNSET else arguments.timeout_ms
@@ -167,7 +161,10 @@ async def _reply_to(me: Session, ticket: str, own_ms: int | None, settle_ms: int
         about = {"ticketId": ticket, "ticketStatus": status}
         if own_time:
             return Result({"status": "timeout", **about, "hint": _LATE})
-        return Result({"status": "pending", **about, "next": "await_reply"})
+        pending = Result({"status": "pending", **about, "next": "await_reply"})
+        # The broker ends the ticket at its deadline, so this ends.
+        pending.more = lambda: _reply_to(me, ticket, None)
+        return pending
     if view["status"] == "responded":
         return Result({**view, "note": words.note(me.trust, view.get("from"))})
     out = Result({"ticketId": ticket, "status": view["status"], "ticketStatus": view["status"]})
@@ -198,12 +195,16 @@ class WaitForMessageArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.READ,
     result={"status": {"enum": ["message", "empty"]}, "from": STRING, "ticketId": STRING, "payload": ANY},
     always=("status",),
+    waits=True,
 )
 async def wait_for_message(me: Session, arguments: WaitForMessageArguments) -> Result:
     wait_ms = me.slice_ms if arguments.wait_ms is UNSET else min(arguments.wait_ms, me.slice_ms)
     taken = await me.call("inbox.take", {"agentId": me.handle, "max": 1}, wait_ms=wait_ms)
     if not taken or not taken.get("messages"):
-        return Result({"status": "empty", "next": "wait_for_message"})
+        empty = Result({"status": "empty", "next": "wait_for_message"})
+        if arguments.wait_ms is UNSET:
+            empty.more = lambda: wait_for_message.run(me, arguments)
+        return empty
     message = taken["messages"][0]
     out = Result({"status": "message", **message, "note": words.note(me.trust, message["from"])})
     for field, plain in _SELF_EVIDENT.items():
@@ -259,6 +260,7 @@ class BroadcastMessageArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.KEYED,
     result={"tickets": LIST, "failed": LIST},
     always=("tickets",),
+    waits=True,
 )
 async def broadcast_message(me: Session, arguments: BroadcastMessageArguments) -> Result:
     # The tickets' ids are made from this one, so that a repeated call sends nothing twice.
@@ -339,8 +341,8 @@ async def list_tickets(me: Session, arguments: ListTicketsArguments) -> Result:
     if arguments.status is not UNSET:
         params["status"] = arguments.status
     views = await me.call("tickets.list", params)
-    shown = views[: _SHOWN if arguments.limit is UNSET else arguments.limit]
-    out = Result(tickets=[_pick(view, _TICKET_FIELDS) for view in shown])
+    shown = views[: SHOWN if arguments.limit is UNSET else arguments.limit]
+    out = Result(tickets=[pick(view, _TICKET_FIELDS) for view in shown])
     if len(views) > len(shown):
         out["more"] = len(views) - len(shown)
     return out
@@ -363,71 +365,17 @@ class ShowConversationArguments(Arguments, frozen=True, kw_only=True):
 )
 async def show_conversation(me: Session, arguments: ShowConversationArguments) -> Result:
     conversation = _ticket_id(arguments.conversation_id)
-    limit = _SHOWN if arguments.limit is UNSET else arguments.limit
+    limit = SHOWN if arguments.limit is UNSET else arguments.limit
     view = await me.call("conversations.show", {"conversationId": conversation, "limit": limit})
     tickets = []
     for ticket in view["tickets"]:
-        shown = _pick(ticket, (*_TICKET_FIELDS, "payload"))
+        shown = pick(ticket, (*_TICKET_FIELDS, "payload"))
         shown.pop("conversationId", None)
         if ticket.get("replies"):
-            shown["replies"] = [_pick(reply, ("from", "payload", "late")) for reply in ticket["replies"]]
+            shown["replies"] = [pick(reply, ("from", "payload", "late")) for reply in ticket["replies"]]
         tickets.append(shown)
     about = f"What {me.handle} did not write is {words.note(me.trust)}"
     return Result({"conversationId": conversation, "tickets": tickets, "note": about})
-
-
-def _pick(view: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    return {field: view[field] for field in fields if view.get(field) is not None}
-
-
-@tool(
-    "co_workers",
-    "Co-workers",
-    "Whom you can write to: handle, type, status, directory.",
-    uses=("agents.list",),
-    hints=READS,
-    retry=Retry.READ,
-    result={"agents": LIST, "you": STRING},
-    always=("agents", "you"),
-)
-async def co_workers(me: Session, _arguments: NoArguments) -> Result:
-    others = []
-    for agent in await me.call("agents.list", {}):
-        if agent["agentId"] != me.handle:
-            others.append(_pick(agent, ("agentId", "type", "status")))
-            cwd = agent.get("metadata", {}).get("cwd")
-            if cwd is not None:
-                others[-1]["cwd"] = cwd
-    return Result(agents=others, you=me.handle)
-
-
-class ListAgentsArguments(Arguments, frozen=True, kw_only=True):
-    type: Annotated[str, Meta(description="e.g. codex")] | UnsetType = UNSET
-    status: Literal["online", "offline"] | UnsetType = UNSET
-
-
-@tool(
-    "list_agents",
-    "List agents",
-    "All agents, metadata, sessions; co_workers is shorter.",
-    uses=("agents.list", "sessions.list"),
-    hints=READS,
-    retry=Retry.READ,
-    result={"agents": LIST, "you": STRING},
-    always=("agents", "you"),
-)
-async def list_agents(me: Session, arguments: ListAgentsArguments) -> Result:
-    out = Result(agents=await me.call("agents.list", given(arguments)), you=me.handle)
-    try:
-        sessions = await me.call("sessions.list", {})
-    except BasculeError:
-        # A daemon without that bridge.
-        return out
-    if sessions:
-        # The newest come first.
-        live = [each for each in sessions if each["state"] != "ended"][:_SHOWN]
-        out["sessions"] = [_pick(each, _SESSION_FIELDS) for each in live]
-    return out
 
 
 class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):
@@ -447,6 +395,7 @@ class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.NEVER,
     result={"agentId": STRING, "status": STRING},
     always=("agentId", "status"),
+    as_task=False,
 )
 async def register_agent(me: Session, arguments: RegisterAgentArguments) -> Result:
     _agent_id(arguments.agent_id)

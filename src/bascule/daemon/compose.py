@@ -35,6 +35,7 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
+from bascule.kernel.policy.engine import Policy
 from bascule.kernel.ports import COUNT_MAIL, ON_QUESTION, PRESENCES
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Shape
@@ -150,7 +151,12 @@ class Daemon(Composition):
         )
         toolsets = toolsets_of(bridges)
         self.link_sessions = LinkSessions(
-            self.gate, log, toolsets, hooks=hooks_of(bridges), console=self.console_address
+            self.gate,
+            log,
+            toolsets,
+            hooks=hooks_of(bridges),
+            console=self.console_address,
+            console_is_open=self.console_is_open,
         )
         self.mcp = Mount(
             self.gate,
@@ -160,6 +166,8 @@ class Daemon(Composition):
             trust=settings.mcp_trust_label,
             on_left=presences.left,
             console=self.console_address,
+            console_is_open=self.console_is_open,
+            tasks=self.link_sessions.mcp_tasks,
         )
         self._link_throttle = WrongTokenThrottle()
         for gauge in (gauge for bridge in self.bridges.values() for gauge in bridge.gauges):
@@ -183,6 +191,14 @@ class Daemon(Composition):
         self.desk.on_news.append(announcer)
         self.ports.need(ON_QUESTION).append(announcer.asked)
         return announcer
+
+    def _change_policy(self, policy: Policy) -> None:
+        super()._change_policy(policy)
+        self.mcp.policy_changed()
+
+    def _forget_agent(self, agent_id: str) -> None:
+        super()._forget_agent(agent_id)
+        self.link_sessions.mcp_tasks.end_agent(agent_id)
 
     def console_is_open(self) -> bool:
         """Whether somebody has a session there."""

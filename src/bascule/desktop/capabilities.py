@@ -12,12 +12,12 @@ Hold = Literal["held", "none"]
 class Capabilities(Result, frozen=True, kw_only=True, omit_defaults=False):
     """As found by trying."""
 
-    # Whose windows: "X11", "sway", "Wayland" for any other compositor.
+    # Whose windows: "X11", "sway", "KWin", "Wayland" for any other compositor.
     session: str
     # Where windows are, and which lies above which.
     places: bool
-    # `crop`: of the screen, with what is not the window's covered.
-    pictures: Literal["crop", "none"]
+    # `crop`: of the screen, with what is not the window's covered; `own`: of the window, whatever lies over it.
+    pictures: Literal["own", "crop", "none"]
     keys: Hold
     clicks: Hold
     # Elements can be read, and pressed and set through their programs.

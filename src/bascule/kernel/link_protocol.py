@@ -12,6 +12,7 @@ MCP is carried, not spoken, by the stdio program; a carrier has no rows, and its
     mcp.request  request: one MCP request with the id of its call and the time left; answered with the MCP answer, and
                  with `confirm` where `mcp.done` is wanted
     mcp.message  notification, both ways: MCP notifications
+    mcp.answer   notification: what the client answered to a request that came as `mcp.message`
     mcp.done     notification: the client has the bytes of the answer; only now is a message acknowledged
     mcp.become   notification to the program: register and say hello under another name; `mcp.became` answers it
 """
@@ -55,6 +56,8 @@ class McpOpen(Params, frozen=True, kw_only=True):
     default_timeout_ms: Annotated[int, Meta(ge=1)] | None = None
     # The client opens pages for its user: elicitation by URL.
     opens_pages: bool = False
+    # The client fills forms in: elicitation by form, asked for by a request.
+    fills_forms: bool = False
 
 
 class McpMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +91,17 @@ class McpNotification(msgspec.Struct, frozen=True, kw_only=True):
 
 class McpNotified(Params, frozen=True, kw_only=True):
     message: McpNotification
+
+
+class McpFilled(msgspec.Struct, frozen=True, kw_only=True):
+    """The client's answer to a request of ours."""
+
+    id: int | str
+    result: dict[str, Any] = {}
+
+
+class McpAnswered(Params, frozen=True, kw_only=True):
+    message: McpFilled
 
 
 class McpBecame(Params, frozen=True, kw_only=True):

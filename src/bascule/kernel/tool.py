@@ -56,6 +56,10 @@ class Result(dict[str, Any]):
     images: Sequence[Mapping[str, Any]] = ()
     # Messages to acknowledge once the client has the result: agentId and ticketIds.
     acknowledge: Mapping[str, Any] | None = None
+    # Goes on where this result left off, for a caller that can wait longer than one call may take.
+    more: "Callable[[], Awaitable[Result]] | None" = None
+    # The question to the person that has to be settled before `more`.
+    awaits: str | None = None
 
 
 class Session(Protocol):
@@ -72,6 +76,10 @@ class Session(Protocol):
     # Where the client was started: the space of the workspace's tools. Nothing a model says changes it.
     directory: str | None
 
+    # Puts a form of the client before its user; None where it has none, or where there is a better way to ask. Whoever
+    # fills it in need not be the user: hooks and wrappers do.
+    form: "AskForm | None"
+
     @property
     def handle(self) -> str:
         """The agent that calls."""
@@ -83,6 +91,8 @@ class Session(Protocol):
         """Register under these params and act as that agent from now on."""
 
 
+# What stands above the form, and its JSON schema; the answer is MCP's: action, and content where it is `accept`.
+AskForm = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 Run = Callable[[Session, Any], Awaitable[Result]]
 
 
@@ -102,6 +112,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry
     # Called by hooks of the client, whichever sets its session has. No model sees it; nothing is added to its result.
     for_hooks: bool = False
+    # Waits for somebody or something: a client that takes tasks gets one unless the answer is there at once.
+    waits: bool = False
+    # Changes who the session is, so it cannot go on beside it.
+    as_task: bool = True
     run: Run
 
     def listed(self) -> dict[str, Any]:

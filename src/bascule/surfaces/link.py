@@ -19,6 +19,7 @@ from bascule.kernel.link_protocol import (
     HOUSE_ERROR,
     HelloParams,
     HelloResult,
+    McpAnswered,
     McpBecame,
     McpDone,
     McpNotified,
@@ -51,6 +52,7 @@ _mcp_request = codec.decoder(McpRequest, max_depth=_MCP_DEPTH)
 _mcp_notified = codec.decoder(McpNotified)
 _mcp_done = codec.decoder(McpDone)
 _mcp_became = codec.decoder(McpBecame)
+_mcp_answered = codec.decoder(McpAnswered)
 
 
 class LinkConnections:
@@ -227,6 +229,9 @@ class LinkConnection(FramedConnection):
             session.done(_mcp_done.decode(params).call)
         elif method == "mcp.became":
             session.became(_mcp_became.decode(params))
+        elif method == "mcp.answer":
+            filled = _mcp_answered.decode(params).message
+            session.filled(filled.id, filled.result)
         elif method == "mcp.message":
             message = _mcp_notified.decode(params).message
             if message.method == "notifications/cancelled":

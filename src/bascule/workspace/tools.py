@@ -4,6 +4,7 @@ A model pays for every character it reads, so an event is cut to what it says, a
 the id under which the rest is found.
 """
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -27,6 +28,7 @@ from bascule.kernel.tool import (
     given,
     tool,
 )
+from bascule.workspace.following import followed
 from bascule.workspace.protocol import SPACES_PROTOCOL_VERSION
 
 # About 2,000 tokens: an error at the end of a build and where it began, not the build.
@@ -67,6 +69,7 @@ class ExecArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.NEVER,
     result={**_RUN, "exitCode": INTEGER, "stdout": STRING, "stderr": STRING, "processId": STRING},
     always=("status",),
+    waits=True,
 )
 async def execute(me: Session, arguments: ExecArguments) -> Result:
     space = await _space(me, arguments.space)
@@ -78,6 +81,10 @@ async def execute(me: Session, arguments: ExecArguments) -> Result:
     if arguments.timeout_ms is not UNSET:
         command["timeout"] = arguments.timeout_ms
     run = await _run(me, space, [{"type": "shell", **command}])
+    return await followed(me, space, run, partial(_executed, me, space))
+
+
+async def _executed(me: Session, space: str, run: dict[str, Any]) -> Result:
     out = _summary(run)
     if run["status"] == "running":
         out["next"] = "workspace_run"
@@ -261,6 +268,7 @@ class WorkspaceRunArguments(Arguments, frozen=True, kw_only=True):
     retry=Retry.NEVER,
     result={**_RUN, "events": LIST},
     always=("status",),
+    waits=True,
 )
 async def workspace_run(me: Session, arguments: WorkspaceRunArguments) -> Result:
     operations, run_id = arguments.operations, arguments.run_id
@@ -278,8 +286,12 @@ async def workspace_run(me: Session, arguments: WorkspaceRunArguments) -> Result
         return Result({"status": "committed", **_cut_diff(done)})
     else:
         run = await me.call("runs.wait", {"spaceId": space, "runId": run_id}, wait_ms=me.slice_ms)
-    out = {"runId": run["runId"], "status": run["status"], "events": [_short(event) for event in run["events"]]}
-    return Result({**out, **_next(run)})
+    return await followed(me, space, run, _events)
+
+
+async def _events(run: dict[str, Any]) -> Result:
+    events = [_short(event) for event in run["events"]]
+    return Result({"runId": run["runId"], "status": run["status"], "events": events, **_next(run)})
 
 
 class RunDiffArguments(Arguments, frozen=True, kw_only=True):
@@ -350,7 +362,7 @@ def _names(spaces: list[dict[str, Any]]) -> str:
 async def _one(me: Session, wanted: str | UnsetType, kind: str, operation: dict[str, Any]) -> Result:
     """A run of one operation."""
     space = await _space(me, wanted)
-    return _summary(await _run(me, space, [{"type": kind, **operation}]))
+    return await followed(me, space, await _run(me, space, [{"type": kind, **operation}]), _summarized)
 
 
 async def _run(me: Session, space: str, operations: list[dict[str, Any]], *, on_copy: bool = False) -> dict[str, Any]:
@@ -368,6 +380,10 @@ async def _process_of(me: Session, space: str, run_id: str) -> str | None:
     except BasculeError:
         return None
     return next((each["processId"] for each in processes if each["running"] and each.get("runId") == run_id), None)
+
+
+async def _summarized(run: dict[str, Any]) -> Result:
+    return _summary(run)
 
 
 def _summary(run: dict[str, Any]) -> Result:

@@ -22,7 +22,8 @@ warnings.simplefilter("ignore", MCPDeprecationWarning)
 
 def main() -> int:
     state, port = sys.argv[1:]
-    return run_daemon_with_mcp_server(fixtures.server(), state, int(port), token="the-token-of-the-suite")
+    server, body = fixtures.server(), fixtures.task_body
+    return run_daemon_with_mcp_server(server, state, int(port), token="the-token-of-the-suite", task_body=body)
 
 
 if __name__ == "__main__":

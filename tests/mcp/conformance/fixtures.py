@@ -64,7 +64,7 @@ def resource(uri: str, kind: str, text_: str) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "text": text_}}
 
 
-def tool(name: str, **arguments: str) -> Callable[[ToolBody], ToolBody]:
+def tool(name: str, /, **arguments: str) -> Callable[[ToolBody], ToolBody]:
     schema = {
         "type": "object",
         "properties": {key: {"type": kind} for key, kind in arguments.items()},
@@ -299,6 +299,85 @@ async def need_sampling(context: Context, _params: types.CallToolRequestParams) 
         needed = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "this tool needs sampling", needed)
     return {"content": [text("sampling is there")]}
+
+
+# -- tools that are tasks for clients that take them -------------------------------------------------------
+
+Ask = Callable[[Answer], Awaitable[Answer]]
+TaskBody = Callable[[Ask, types.CallToolRequestParams], Awaitable[Answer]]
+TASK_TOOLS: dict[str, TaskBody] = {}
+
+
+def task_tool(name: str, /, *, required: bool = False, **arguments: str) -> Callable[[TaskBody], TaskBody]:
+    """A tool that is a task; one that must be refuses clients that take none."""
+
+    def add(body: TaskBody) -> TaskBody:
+        async def plain(_context: Context, params: types.CallToolRequestParams) -> Answer:
+            if required:
+                needed = {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+                raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "this tool needs tasks", needed)
+            return await body(_nobody_to_ask, params)
+
+        tool(name, **arguments)(plain)
+        TASK_TOOLS[name] = body
+        return body
+
+    return add
+
+
+async def _nobody_to_ask(_request: Answer) -> Answer:
+    return {"action": "cancel"}
+
+
+@tool("greet", name="string")
+async def greet(_context: Context, params: types.CallToolRequestParams) -> Answer:
+    return {"content": [text(f"Hello, {(params.arguments or {})['name']}!")]}
+
+
+@task_tool("slow_compute", seconds="number", label="string")
+async def compute_slowly(_ask: Ask, params: types.CallToolRequestParams) -> Answer:
+    await asyncio.sleep((params.arguments or {})["seconds"])
+    return {"content": [text("computed")]}
+
+
+@task_tool("failing_job", required=True)
+async def fail(_ask: Ask, _params: types.CallToolRequestParams) -> Answer:
+    return {"content": [text("it failed")], "isError": True}
+
+
+@task_tool("protocol_error_job")
+async def break_down(_ask: Ask, _params: types.CallToolRequestParams) -> Answer:
+    raise MCPError(types.INTERNAL_ERROR, "broken on purpose")
+
+
+@task_tool("confirm_delete", filename="string")
+async def confirm_delete(ask: Ask, _params: types.CallToolRequestParams) -> Answer:
+    answer = await ask(form("Delete it?", "confirm", "boolean"))
+    return {"content": [text(str(answer["action"]))]}
+
+
+@task_tool("multi_input")
+async def ask_two_at_once(ask: Ask, _params: types.CallToolRequestParams) -> Answer:
+    answers = await asyncio.gather(ask(form("Who?", "name")), ask(form("Sure?", "confirm", "boolean")))
+    return {"content": [text(" ".join(str(each["action"]) for each in answers))]}
+
+
+@tool("test_tool_with_task")
+async def ask_before_the_task(_context: Context, _params: types.CallToolRequestParams) -> Answer:
+    return asks(user_name=form("What is your name?", "name"))
+
+
+async def greet_slowly(_ask: Ask, params: types.CallToolRequestParams) -> Answer:
+    answers = params.input_responses or {}
+    name = json.loads(types.ElicitResult.model_validate(answers["user_name"], from_attributes=True).model_dump_json())
+    return {"content": [text(f"Hello, {name['content']['name']}!")]}
+
+
+def task_body(params: types.CallToolRequestParams) -> TaskBody | None:
+    """What goes on as a task; None for a call that is answered."""
+    if params.name == "test_tool_with_task" and params.input_responses:
+        return greet_slowly
+    return TASK_TOOLS.get(params.name)
 
 
 # -- resources and prompts -----------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import os
 import sys
 
 from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
+from bascule.desktop.kwin import is_kde
+from bascule.desktop.machine import kwin_permission
 from bascule.programs.desktop_host.linux.programs import LAUNCHERS
 from bascule.programs.desktop_host.linux.wayland.sway_ipc import socket_path
 
@@ -26,11 +28,19 @@ def check_screen(patient: Patient) -> Verdict:
     display, wayland = (patient.environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if wayland and socket_path(patient.environment) is not None:
         return ok(f"Wayland at {wayland}: sway")
+    if is_kde(patient.environment):
+        if kwin_permission.installed() is not None:
+            return ok(f"Wayland at {wayland}: KWin, which was told of our launcher")
+        return warn(
+            f"Wayland at {wayland}: KWin was not told of this installation: elements are read, pressed and set; there "
+            "are no pictures, keys and clicks",
+            "`bascule desktop kwin install` shows what it does and asks",
+        )
     if wayland:
         return warn(
-            f"Wayland at {wayland}, and the compositor is not sway: elements are read, pressed and set; there are no "
-            "pictures, keys and clicks",
-            "log in to sway or to an Xorg session for the rest",
+            f"Wayland at {wayland}, and the compositor is neither sway nor KWin: elements are read, pressed and set; "
+            "there are no pictures, keys and clicks",
+            "log in to sway, to KDE or to an Xorg session for the rest",
         )
     if display:
         return ok(f"X11 at {display}")

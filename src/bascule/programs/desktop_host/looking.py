@@ -36,6 +36,7 @@ class Picture(msgspec.Struct, frozen=True):
     image: Any
     area: Rect
     stacked: list[Window]
+    shown: list[Window]
     pixels: bytes
 
 
@@ -233,7 +234,7 @@ class Looking:
         area = pictures.region(mine, await self.desktop.screen())
         if area.empty:
             raise DesktopError(Code.ELEMENT_NOT_FOUND, "the window is not on the screen", reason="route")
-        shot = await self.desktop.grab(area)
+        shot = await self.desktop.grab(area, mine)
         if self.typed and tree is not None and "time" in tree.partial:
             # Where the typed texts are was not all read in time.
             blanked = (*blanked, *(each.outer for each in mine))
@@ -241,13 +242,13 @@ class Looking:
         shown = frozenset(each.handle for each in mine)
         image = await asyncio.to_thread(pictures.composed, shot, stacked, shown, places)
         execution.note("picture", x=area.x, y=area.y, width=area.width, height=area.height, blanked=len(places))
-        return Picture(image, area, stacked, shot.pixels)
+        return Picture(image, area, stacked, mine, shot.pixels)
 
     async def is_current(self, picture: Picture) -> bool:
         """Whether a picture that is taken now would be the same."""
         if await self.desktop.windows() != picture.stacked:
             return False
-        return (await self.desktop.grab(picture.area)).pixels == picture.pixels
+        return (await self.desktop.grab(picture.area, picture.shown)).pixels == picture.pixels
 
     async def save(self, execution: Execution, name: str, data: bytes) -> None:
         assert execution.folder is not None

@@ -13,7 +13,7 @@ from bascule.programs.desktop_host.ports import Shot, Window
 
 # Fast: a level higher costs half as much again and saves a tenth.
 _PNG_LEVEL: Final = 1
-_NOT_SHOWN: Final = (90, 90, 90)
+NOT_SHOWN: Final = (90, 90, 90)
 _BLANK: Final = (20, 20, 20)
 _MARK: Final = (220, 30, 30)
 # More numbers than this hide what they number.
@@ -34,15 +34,17 @@ def region(windows: Sequence[Window], screen: Rect) -> Rect:
 def composed(shot: Shot, stacked: Sequence[Window], shown: frozenset[int], blanked: Iterable[Rect]) -> Image.Image:
     """The shot with everything covered that does not belong to the windows shown.
 
-    X11 gives pixels of the screen, not of a window: what lies over the window, and beside it, is somebody else's.
+    Most sessions give pixels of the screen, not of a window: what lies over the window, and beside it, is somebody
+    else's.
     """
     size = (shot.rect.width, shot.rect.height)
     image = Image.frombytes("RGB", size, shot.pixels, "raw", "BGRX")
     mask = Image.new("1", size, 0)
     pen = ImageDraw.Draw(mask)
     for window in stacked:
-        pen.rectangle(_box(window.outer, shot.rect), fill=1 if window.handle in shown else 0)
-    out = Image.composite(image, Image.new("RGB", size, _NOT_SHOWN), mask)
+        if window.handle in shown or not shot.alone:
+            pen.rectangle(_box(window.outer, shot.rect), fill=1 if window.handle in shown else 0)
+    out = Image.composite(image, Image.new("RGB", size, NOT_SHOWN), mask)
     pen = ImageDraw.Draw(out)
     for rect in blanked:
         if not rect.within(shot.rect).empty:

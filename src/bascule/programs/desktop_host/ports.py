@@ -97,6 +97,8 @@ class Shot(msgspec.Struct, frozen=True, kw_only=True):
 
     rect: Rect
     pixels: bytes
+    # Only the windows that it was taken of are in it, whatever lies over them on the screen.
+    alone: bool = False
 
 
 class Halt:
@@ -217,7 +219,8 @@ class Desktop(Protocol):
     async def release_all(self) -> None:
         """No key and no button that we pressed stays down."""
 
-    async def grab(self, rect: Rect) -> Shot: ...
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:
+        """`of`: what it is taken for, from the lowest to the topmost; these alone are in it where that is possible."""
 
     def changes(self, on_change: Changed) -> AbstractAsyncContextManager[None]:
         """Call `on_change` for each change anywhere, while inside."""

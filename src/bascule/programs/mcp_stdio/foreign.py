@@ -49,6 +49,8 @@ class Foreign:
         self.identity: Identity | None = None
         # Another broker asks no person of ours.
         self.opens_pages = False
+        self.fills_forms = False
+        self.is_daemon = False
         self.ready = False
         self.fault: DoorError | None = None
         # Kept by `remote_mcp`.
@@ -81,6 +83,9 @@ class Foreign:
     def request(self, call: Call) -> None:
         self._open[call] = []
         self._start(lambda: self._serve(call))
+
+    def pass_answer(self, message: dict[str, Any]) -> None:
+        """Another broker asks the client for nothing."""
 
     def withdraw(self, call: Call) -> None:
         for end in self._open.pop(call, ()):

@@ -112,6 +112,9 @@ class Link:
         self.identity: Identity | None = None
         # The client opens pages for its user; known before the first connection.
         self.opens_pages = False
+        # So do forms, by a request in the middle of a call.
+        self.fills_forms = False
+        self.is_daemon = True
         self.ready = False
         # Why there is no connection, once one was tried.
         self.fault: DoorError | None = None
@@ -159,6 +162,12 @@ class Link:
         elif call.number is not None and self._sent.pop(call.number, None) is not None:
             params = {"method": "notifications/cancelled", "params": {"requestId": call.request.number}}
             self._notify("mcp.message", {"message": params})
+
+    def pass_answer(self, message: dict[str, Any]) -> None:
+        """The client's answer to a request of the daemon's."""
+        result = message.get("result")
+        answer = {"id": message["id"], "result": result if isinstance(result, dict) else {}}
+        self._notify("mcp.answer", {"message": answer})
 
     @property
     def busy(self) -> bool:
@@ -239,12 +248,13 @@ class Link:
 
     def _opening(self, identity: Identity) -> Generator[tuple[str, dict[str, Any]], Any, None]:
         yield from identity.introduce()
+        able = {name: True for name, can in self._abilities().items() if can}
         try:
             try:
-                yield "mcp.open", {**self._session, "opensPages": True} if self.opens_pages else self._session
+                yield "mcp.open", {**self._session, **able}
             except Refusal as refused:
-                # A daemon from before there were pages to open.
-                if not self.opens_pages or refused.code != "invalid_request":
+                # A daemon from before there were pages to open, or forms.
+                if not able or refused.code != "invalid_request":
                     raise
                 yield "mcp.open", self._session
         except Refusal as refused:
@@ -254,6 +264,9 @@ class Link:
                 "the running daemon is older than this program and does not know mcp.open",
                 "restart it with `bascule down && bascule up -d`",
             ) from None
+
+    def _abilities(self) -> dict[str, bool]:
+        return {"opensPages": self.opens_pages, "fillsForms": self.fills_forms}
 
     def _not_connected(self, fault: DoorError) -> None:
         tried_before = isinstance(self.fault, NotRunning)

@@ -27,6 +27,13 @@ INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002
 # 2026-07-28: "If the server does not support the requested version, it MUST return" this one.
 UNSUPPORTED_VERSION = -32022
+# The tasks extension: a request about tasks of a client that has not declared it.
+MISSING_CAPABILITY = -32021
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+TASK_METHODS = ("tasks/get", "tasks/update", "tasks/cancel", "tasks/result", "tasks/list")
+# The one revision that has tasks in its core.
+TASKS_VERSION = "2025-11-25"
+TASKS_CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 # What we list changes with our version and options only; asking once per session is enough.
 LIST_TTL_MS = 3_600_000
 # Clients give up on a tool call after 60 s and more; below that it is answered, and the model calls again.
@@ -44,6 +51,7 @@ MAX_LEVELS = 100
 
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
+_CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 _SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 SERVER_INFO = {"name": "bascule", "title": "Bascule", "version": __version__}
@@ -69,7 +77,17 @@ class BadRequest(Exception):
 class Request:
     """One request, in whichever era it was written."""
 
-    __slots__ = ("client", "method", "modern", "number", "opens_pages", "params", "progress_token")
+    __slots__ = (
+        "client",
+        "fills_forms",
+        "method",
+        "modern",
+        "number",
+        "opens_pages",
+        "params",
+        "progress_token",
+        "takes_tasks",
+    )
 
     def __init__(self, number: str | int, method: str, params: dict[str, Any]) -> None:
         self.number = number
@@ -80,7 +98,11 @@ class Request:
         self.modern = method != "initialize" and _VERSION_KEY in meta
         client = meta.get(_CLIENT_KEY) if self.modern else params.get("clientInfo")
         self.client: dict[str, Any] = client if isinstance(client, dict) else {}
-        self.opens_pages = method == "initialize" and _opens_pages(params.get("capabilities"))
+        # 2026-07-28: "regardless of prior declarations", so of every request by itself.
+        able = meta.get(_CAPABILITIES_KEY) if self.modern else params.get("capabilities")
+        self.opens_pages = method == "initialize" and _elicits(able, "url")
+        self.fills_forms = (self.modern or method == "initialize") and _elicits(able, "form")
+        self.takes_tasks = self.modern and _takes_tasks(able)
         token = meta.get("progressToken")
         self.progress_token = token if isinstance(token, str | int) and not isinstance(token, bool) else None
         if self.modern and meta[_VERSION_KEY] not in MODERN_VERSIONS:
@@ -93,33 +115,47 @@ class Request:
 
     def answer(self, result: dict[str, Any], *, ttl_ms: int | None = None, scope: str = "private") -> dict[str, Any]:
         if self.modern:
-            result = {**result, "resultType": "complete", "_meta": {_SERVER_KEY: SERVER_INFO}}
+            result = {"resultType": "complete", **result, "_meta": {_SERVER_KEY: SERVER_INFO}}
             if ttl_ms is not None:
                 result |= {"ttlMs": ttl_ms, "cacheScope": scope}
         return {"jsonrpc": "2.0", "id": self.number, "result": result}
 
-    def initialized(self, instructions: str, *, resources: bool) -> dict[str, Any]:
+    def initialized(self, instructions: str, *, resources: bool, daemon: bool = False) -> dict[str, Any]:
         """The answer to `initialize`, or to `server/discover`."""
         capabilities: dict[str, Any] = {"tools": {"listChanged": False}}
         if resources:
             capabilities["resources"] = {"subscribe": True, "listChanged": False}
+        if daemon:
+            capabilities["prompts"] = {"listChanged": False}
+        if daemon and self.method == "server/discover":
+            capabilities["extensions"] = {TASKS_EXTENSION: {}}
+        elif daemon and self.version == TASKS_VERSION:
+            capabilities["tasks"] = TASKS_CAPABILITY
         if self.method == "server/discover":
             found = {"supportedVersions": list(MODERN_VERSIONS), "capabilities": capabilities}
             # Not to be kept: the handle in it belongs to this process.
             return self.answer({**found, "instructions": instructions}, ttl_ms=0)
-        asked = self.params.get("protocolVersion")
         return self.answer(
             {
-                "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+                "protocolVersion": self.version,
                 "capabilities": capabilities,
                 "serverInfo": SERVER_INFO,
                 "instructions": instructions,
             }
         )
 
+    @property
+    def version(self) -> str:
+        """What `initialize` leads to."""
+        asked = self.params.get("protocolVersion")
+        return asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+
     def listed(self, what: str, items: list[dict[str, Any]]) -> dict[str, Any]:
         """Private: with other options the same program lists other things."""
         return self.answer({what: items}, ttl_ms=LIST_TTL_MS)
+
+    def no_such_prompt(self) -> BadRequest:
+        return BadRequest(self.number, INVALID_PARAMS, f"there is no prompt {str(self.params.get('name'))[:80]!r}")
 
     def no_such_method(self) -> BadRequest:
         return BadRequest(self.number, METHOD_NOT_FOUND, f"there is no method {self.method}")
@@ -149,17 +185,17 @@ class Request:
     # -- 2026-07-28: one request is one subscription, and its id names it -----------------------------
 
     def acknowledged(self, honoured: dict[str, Any]) -> dict[str, Any]:
-        return self._on_subscription("notifications/subscriptions/acknowledged", {"notifications": honoured})
+        return self.on_subscription("notifications/subscriptions/acknowledged", {"notifications": honoured})
 
     def updated(self, uri: str) -> dict[str, Any]:
-        return self._on_subscription("notifications/resources/updated", {"uri": uri})
+        return self.on_subscription("notifications/resources/updated", {"uri": uri})
 
     def ended(self) -> dict[str, Any]:
         out = self.answer({})
         out["result"]["_meta"][_SUBSCRIPTION_KEY] = self.number
         return out
 
-    def _on_subscription(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    def on_subscription(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         return notification(method, {**params, "_meta": {_SUBSCRIPTION_KEY: self.number}})
 
     def progress(self, seconds: float, total: float, message: str) -> dict[str, Any]:
@@ -172,10 +208,17 @@ class Request:
         return notification("notifications/progress", params)
 
 
-def _opens_pages(capabilities: Any) -> bool:
-    """Elicitation by URL, of 2025-11-25: `{"elicitation": {"url": {}}}`."""
+def _elicits(capabilities: Any, mode: str) -> bool:
+    """`{"elicitation": {"url": {}, "form": {}}}`; `{}` alone means forms, as it did before there were modes."""
     elicitation = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
-    return isinstance(elicitation, dict) and isinstance(elicitation.get("url"), dict)
+    if not isinstance(elicitation, dict):
+        return False
+    return isinstance(elicitation.get(mode), dict) or (mode == "form" and "url" not in elicitation)
+
+
+def _takes_tasks(capabilities: Any) -> bool:
+    extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+    return isinstance(extensions, dict) and isinstance(extensions.get(TASKS_EXTENSION), dict)
 
 
 def notification(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -183,7 +226,7 @@ def notification(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(line: bytes) -> Request | dict[str, Any] | None:
-    """A request; or a notification as it came; None for what needs no answer."""
+    """A request; or a notification or an answer as it came; None for what needs no answer."""
     try:
         message = decode(line)
     except ValueError as fault:
@@ -194,8 +237,8 @@ def read(line: bytes) -> Request | dict[str, Any] | None:
         raise BadRequest(None, INVALID_REQUEST, "one JSON-RPC object per line; batches are not supported")
     method, number, params = message.get("method"), message.get("id"), message.get("params", {})
     if not isinstance(method, str):
-        # An answer to a page that was shown: no answer of a client is the person's.
-        return None
+        # An answer to a request of the daemon's, which knows what it is good for.
+        return message if number is not None else None
     if "id" not in message:
         return message
     if not isinstance(number, str | int) or isinstance(number, bool):

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
         identity: Identity | None
         standing: Call | None
         opens_pages: bool
+        fills_forms: bool
+        # Our own daemon, which has tasks and prompts.
+        is_daemon: bool
 
         @property
         def handle(self) -> str | None: ...
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
         def open(self, identity: Identity) -> None: ...
         def request(self, call: Call) -> None: ...
         def withdraw(self, call: Call) -> None: ...
+        def pass_answer(self, message: dict[str, Any]) -> None: ...
         def next_time(self) -> float | None: ...
         def on_time(self) -> None: ...
         def on_readable(self) -> None: ...
@@ -107,6 +111,8 @@ class Program:
         self._calls: dict[str | int, Call] = {}
         # Requests that open a session, and when they are answered at the latest.
         self._opening: list[tuple[mcp.Request, float]] = []
+        # Opened with the revision that lists which tools can be tasks.
+        self._lists_tasks = False
         # The handle in the instructions.
         self._named: str | None = None
         self._buffer = bytearray()
@@ -179,6 +185,9 @@ class Program:
             message = mcp.read(line)
             if isinstance(message, mcp.Request):
                 self._on_request(message, line)
+            elif message is not None and "method" not in message:
+                if not mcp.has_lone_surrogate(line, message):
+                    self._way.pass_answer(message)
             elif message is not None and message["method"] == "notifications/cancelled":
                 self._on_cancelled(message.get("params"))
         except mcp.BadRequest as fault:
@@ -187,14 +196,9 @@ class Program:
     def _on_request(self, request: mcp.Request, line: bytes) -> None:
         match request.method:
             case "initialize" | "server/discover":
-                self._way.opens_pages = self._way.opens_pages or request.opens_pages
-                self._open(request.client)
-                self._opening.append((request, self._clock() + OPENING_SECONDS))
-                self._answer_openings()
+                self._on_opening(request)
             case "ping":
                 self._write(request.answer({}))
-            case "tools/list":
-                self._write(request.listed("tools", tools.visible(self._toolsets, self._hidden)))
             case "tools/call":
                 name = tools.name_of(request.params.get("name"), self._toolsets, self._hidden)
                 if name is None:
@@ -202,20 +206,48 @@ class Program:
                     raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, text)
                 self._note_hook(name, request)
                 self._pass_on(request, line, tools.table()["retry"][name])
+            case method if method in self._passed_on(request):
+                self._pass_on(request, line, "read")
+            case _:
+                self._list(request)
+
+    def _list(self, request: mcp.Request) -> None:
+        """What must be there before the daemon is."""
+        match request.method:
+            case "tools/list":
+                listed = tools.visible(self._toolsets, self._hidden)
+                if self._lists_tasks and not request.modern:
+                    listed = tools.with_task_support(listed)
+                self._write(request.listed("tools", listed))
+            case "prompts/list" if self._way.is_daemon:
+                self._write(request.listed("prompts", tools.prompts(self._toolsets)))
             case "resources/list" if self._talks:
                 self._write(request.listed("resources", tools.table()["resources"]))
             case "resources/templates/list" if self._talks:
                 self._write(request.listed("resourceTemplates", []))
-            case "resources/read" | "resources/subscribe" | "resources/unsubscribe" if self._talks:
-                self._pass_on(request, line, "read")
-            case "subscriptions/listen" if self._talks and request.modern:
-                self._pass_on(request, line, "read")
             case _:
                 raise request.no_such_method()
 
     def _note_hook(self, name: str, request: mcp.Request) -> None:
         if self._on_hook is not None and name in tools.table()["hooks"]:
             self._on_hook(str((request.params.get("arguments") or {}).get("event")))
+
+    def _passed_on(self, request: mcp.Request) -> tuple[str, ...]:
+        """What the daemon answers, and what changes nothing when it is asked twice."""
+        more = (*mcp.TASK_METHODS, "prompts/get") if self._way.is_daemon else ()
+        if not self._talks:
+            return more
+        listen = ("subscriptions/listen",) if request.modern else ()
+        return (*more, *listen, "resources/read", "resources/subscribe", "resources/unsubscribe")
+
+    def _on_opening(self, request: mcp.Request) -> None:
+        self._way.opens_pages = self._way.opens_pages or request.opens_pages
+        self._way.fills_forms = self._way.fills_forms or (request.fills_forms and not request.modern)
+        if request.method == "initialize":
+            self._lists_tasks = self._way.is_daemon and request.version == mcp.TASKS_VERSION
+        self._open(request.client)
+        self._opening.append((request, self._clock() + OPENING_SECONDS))
+        self._answer_openings()
 
     def _pass_on(self, request: mcp.Request, line: bytes, retry: str) -> None:
         if request.number in self._calls:
@@ -243,7 +275,7 @@ class Program:
         due = [request for request, deadline in self._opening if settled or deadline <= now]
         self._opening = [item for item in self._opening if item[0] not in due]
         for request in due:
-            self._write(request.initialized(self._instructions(), resources=self._talks))
+            self._write(request.initialized(self._instructions(), resources=self._talks, daemon=self._way.is_daemon))
 
     def _instructions(self) -> str:
         name, fault = self._way.handle, self._way.fault

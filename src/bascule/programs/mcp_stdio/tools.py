@@ -69,6 +69,18 @@ def visible(chosen: Collection[str], hidden: Collection[str] = ()) -> list[dict[
     return [tool for tool in table()["tools"] if tool["name"] in names]
 
 
+def prompts(chosen: Collection[str]) -> list[dict[str, Any]]:
+    """Those that have something to call in these sets."""
+    needs = table()["promptsNeed"]
+    return [each for each in table()["prompts"] if each["name"] not in needs or needs[each["name"]] in chosen]
+
+
+def with_task_support(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For 2025-11-25, where each tool says whether it can be a task."""
+    alone = table()["alone"]
+    return [each if each["name"] in alone else {**each, "execution": {"taskSupport": "optional"}} for each in listed]
+
+
 def name_of(name: object, chosen: Collection[str], hidden: Collection[str]) -> str | None:
     """The tool meant, if it is one of these."""
     plain = plain_name(name)

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 
-from mcp.server.subscriptions import ResourceUpdated, ServerEvent
+from mcp.server.subscriptions import ResourceUpdated, ServerEvent, ToolsListChanged
 
 from bascule.kernel.call import Principal
 from bascule.kernel.gate import Gate
 from bascule.surfaces.mcp.news import News
 from bascule.surfaces.mcp.recent import RECENT_URI
 from bascule.surfaces.mcp.sessions import DOOR
+from bascule.surfaces.mcp.tool_lists import ToolLists
 
 
 class AgentBus:
-    def __init__(self, gate: Gate, principal: Principal) -> None:
+    def __init__(self, gate: Gate, principal: Principal, lists: ToolLists) -> None:
+        self._lists = lists
         self._gate = gate
         self._principal = principal
         # Called when the stream of events has ended.
@@ -30,7 +32,13 @@ class AgentBus:
             self.on_end,
             door=DOOR,
         )
-        return news.close
+        unfollow = self._lists.follow(self._principal, lambda: listener(ToolsListChanged()))
+
+        def close() -> None:
+            unfollow()
+            news.close()
+
+        return close
 
 
 def _nothing() -> None:

@@ -14,7 +14,7 @@ from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.kernel.call import Call, Principal, agent_of
 from bascule.kernel.gate import Gate
-from bascule.kernel.tool import Result, Retry, Session, Tool
+from bascule.kernel.tool import AskForm, Result, Retry, Session, Tool
 from bascule.programs.mcp_stdio import words
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
 from gabp import codec
@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 # Clients show the newest line; more often would only cost.
 PROGRESS_SECONDS = 5.0
+# An answer that is there by then needs no task: most commands, a message that waits in the inbox.
+GRACE_SECONDS = 1.0
 # How long a call that may be repeated waits for a gate that is overloaded.
 BUSY_SECONDS = 10.0
 
@@ -50,6 +52,7 @@ class Facts(NamedTuple):
     slice_ms: int = SLICE_MS
     progress_seconds: float = PROGRESS_SECONDS
     busy_seconds: float = BUSY_SECONDS
+    grace_seconds: float = GRACE_SECONDS
 
 
 class ToolCall:
@@ -66,8 +69,10 @@ class ToolCall:
         repeats: bool,
         progress: Progress | None = None,
         hold: Hold | None = None,
+        form: AskForm | None = None,
     ) -> None:
         self.call_id = call_id
+        self.form = form
         self.slice_ms = facts.slice_ms
         self.trust = facts.trust
         self.default_timeout_ms = facts.default_timeout_ms
@@ -177,15 +182,31 @@ async def call_tool(me: ToolCall, tool: Tool, arguments: Any) -> Result:
         decoded = codec.convert(arguments, tool.arguments)
     except codec.BadJson as error:
         raise InvalidRequest(f"{tool.name}: {error.message}") from error
+    result = await _attempt(tool, lambda: tool.run(me, decoded))
+    if ignored:
+        result["note"] = f"{', '.join(ignored)}: known from GABS, without meaning here"
+    return await _with_news(me, tool, result)
+
+
+async def go_on(me: ToolCall, tool: Tool, result: Result) -> Result:
+    """The result that `result.more` leads to."""
+    assert result.more is not None
+    return await _with_news(me, tool, await _attempt(tool, result.more))
+
+
+async def _attempt(tool: Tool, run: Callable[[], Awaitable[Result]]) -> Result:
     try:
-        result = await tool.run(me, decoded)
+        return await run()
     except ApprovalRequired as refused:
         # Not a failure: the model goes on with something else, or tells its user, and calls again.
         result = _awaiting(refused, tool)
+        result.awaits, result.more = result["approvalId"], run
+        return result
+
+
+async def _with_news(me: ToolCall, tool: Tool, result: Result) -> Result:
     if tool.for_hooks:
         return result
-    if ignored:
-        result["note"] = f"{', '.join(ignored)}: known from GABS, without meaning here"
     if me.stopped is not None:
         result["stopped"] = me.stopped
     if "unread" in result or result.acknowledge is not None or tool.name == "wait_for_message":
@@ -217,6 +238,12 @@ async def register_again(me: Session, wanted: Mapping[str, Any]) -> Mapping[str,
 
 def repeats(tool: Tool) -> bool:
     return tool.retry is not Retry.NEVER
+
+
+def content_of(result: Result) -> dict[str, Any]:
+    """The result of `tools/call`."""
+    content = [{"type": "text", "text": text_of(result)}, *result.images]
+    return {"content": content, "structuredContent": dict(result), "isError": result.failed}
 
 
 def text_of(result: Result) -> str:

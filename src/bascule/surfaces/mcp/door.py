@@ -40,7 +40,10 @@ _any = codec.decoder(Any)
 
 
 class McpDoor:
-    def __init__(self, server: Server[Any], sessions: Sessions) -> None:
+    def __init__(
+        self, server: Server[Any], sessions: Sessions, policy_changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self.policy_changed = policy_changed
         self._sessions = sessions
         self._manager = StreamableHTTPSessionManager(
             server,

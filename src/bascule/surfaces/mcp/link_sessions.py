@@ -6,8 +6,8 @@ may be repeated, under the same call ids: what such a call has done already is a
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -19,13 +19,19 @@ from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.link_protocol import McpBecame, McpOpen, McpRequest
-from bascule.kernel.tool import Result, Retry, Tool, Toolset
+from bascule.kernel.tool import AskForm, Result, Retry, Tool, Toolset
 from bascule.programs.mcp_stdio import mcp, words
 from bascule.programs.mcp_stdio.tools import plain_name
+from bascule.surfaces.mcp import prompts, task_protocol
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
+from bascule.surfaces.mcp.forms import ClientForms, FormNeeded, form_by_retry
+from bascule.surfaces.mcp.kept_answers import KeptAnswers
+from bascule.surfaces.mcp.link_tasks import Handover, LinkTasks
 from bascule.surfaces.mcp.news import News
 from bascule.surfaces.mcp.pages import METHOD, Page, Pages
 from bascule.surfaces.mcp.recent import RECENT_URI, read
+from bascule.surfaces.mcp.task_protocol import TaskFault
+from bascule.surfaces.mcp.tasks import McpTasks
 from bascule.surfaces.mcp.tools import shown
 from gabp import codec
 
@@ -34,10 +40,6 @@ DOOR = "link"
 MAX_CALLS = 256
 # A client has one stream, or two while it replaces one.
 MAX_LISTENERS = 16
-# Answers kept for calls that come again. A client has a handful open when its connection breaks.
-MAX_KEPT = 512
-# A larger answer is not kept: the call is carried out again, and its id keeps it from acting twice.
-MAX_KEPT_BYTES = 64 * 1024
 # Codex names the session of each call here; its hooks name the same one.
 _CODEX_META = "x-codex-turn-metadata"
 MAX_SESSION_ID_CHARS = 128
@@ -66,7 +68,9 @@ class LinkSessions:
         hooks: Sequence[Tool] = (),
         facts: Facts | None = None,
         console: Callable[[], str | None] = lambda: None,
+        console_is_open: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.console_is_open = console_is_open
         self.pages = Pages(gate.desk, console)
         self.gate = gate
         self.log = log
@@ -75,10 +79,12 @@ class LinkSessions:
         # What a session does not say for itself; tests set the clocks short.
         self.facts = facts or Facts(DOOR)
         self.tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
+        self.mcp_tasks = McpTasks(gate.desk, self.tasks)
         self.kept = KeptAnswers()
         self._sessions: set[LinkSession] = set()
 
     async def close(self) -> None:
+        self.mcp_tasks.close()
         await self.tasks.close()
 
     def begin(self, params: McpOpen, peer: Peer) -> "LinkSession":
@@ -98,27 +104,6 @@ class LinkSessions:
         """The daemon stops: what may be repeated is left to the next one, so that no wait seems to be over."""
         for session in self._sessions:
             session.stop()
-
-
-class KeptAnswers:
-    """Answers to keyed calls whose client has not confirmed them yet; the oldest goes first."""
-
-    def __init__(self, most: int = MAX_KEPT, most_bytes: int = MAX_KEPT_BYTES) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
-        self._answers: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-
-    def put(self, handle: str, call: str, answer: bytes) -> None:
-        if len(answer) <= self._most_bytes:
-            self._answers[handle, call] = answer
-            if len(self._answers) > self._most:
-                self._answers.popitem(last=False)
-
-    def get(self, handle: str, call: str) -> bytes | None:
-        return self._answers.get((handle, call))
-
-    def drop(self, handle: str, call: str) -> None:
-        self._answers.pop((handle, call), None)
 
 
 class _OpenCall(NamedTuple):
@@ -147,14 +132,17 @@ class LinkSession:
         # Calls whose answers are kept until the client has them.
         self._keyed: set[str] = set()
         # Answered, and not known to have reached the client.
-        self._undone: dict[str, tuple[ToolCall, Result]] = {}
+        self._undone: dict[str, Handover] = {}
         self._becoming: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._numbers = count(1)
         self._client_session: str | None = None
         self._opens_pages = params.opens_pages
+        self._fills_forms = params.fills_forms
+        self._forms = ClientForms(self._notify)
         self._subscribed = False
         # Open streams of 2026-07-28, and whether they asked for the resource.
         self._listeners: dict[int | str, tuple[mcp.Request, bool]] = {}
+        self._tasks = LinkTasks(all_.mcp_tasks, all_.gate.desk, all_.log, self._notify, self._facts.grace_seconds)
         self._news: News | None = None
         self._news_of: Principal | None = None
 
@@ -176,6 +164,11 @@ class LinkSession:
             raise mcp.BadRequest(request.number, mcp.INVALID_REQUEST, "this id is in use")
         if request.method == "tools/call":
             self._start_call(id_, asked, request)
+        elif request.method in task_protocol.METHODS:
+            self._start(id_, asked, request, self._respond(asked, request), may_repeat=True)
+        elif request.method == "prompts/get":
+            me = self._caller(asked, request, may_repeat=True)
+            self._start(id_, asked, request, self._get_prompt(me, request), may_repeat=True)
         elif "agents" in self._toolsets:
             self._on_resource_request(id_, asked, request)
         else:
@@ -188,6 +181,7 @@ class LinkSession:
             return
         if number in self._listeners:
             del self._listeners[number]
+            self._tasks.unfollow(number)
             self._follow()
         elif number in self._open:
             _cancel(self._open.pop(number))
@@ -196,8 +190,8 @@ class LinkSession:
         self._all.kept.drop(self._handle, call)
         undone = self._undone.pop(call, None)
         if undone is not None:
-            me, result = undone
-            me.acknowledge(result)
+            delivered, _ = undone
+            delivered()
 
     def became(self, answer: McpBecame) -> None:
         waiting = self._becoming.pop(answer.number, None)
@@ -228,9 +222,10 @@ class LinkSession:
         for call in open_.values():
             _cancel(call)
         undone, self._undone = self._undone, {}
-        for me, _ in undone.values():
-            me.give_back()
+        for _, lost in undone.values():
+            lost()
         self._listeners.clear()
+        self._tasks.close()
         self._subscribed = False
         self._follow()
 
@@ -242,7 +237,37 @@ class LinkSession:
         if tool is None:
             raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, f"there is no tool {name}")
         me = self._caller(asked, request, may_repeat=repeats(tool))
-        self._start(id_, asked, request, self._call_tool(me, tool, asked, request), may_repeat=repeats(tool))
+        try:
+            as_task = self._tasks.wanted(self._principal, request, tool)
+        except TaskFault as fault:
+            raise mcp.BadRequest(request.number, fault.code, fault.message, fault.data) from None
+        call = self._call_as_task if as_task else self._call_tool
+        self._start(id_, asked, request, call(me, tool, asked, request), may_repeat=repeats(tool))
+
+    async def _call_as_task(self, me: ToolCall, tool: Tool, asked: McpRequest, request: mcp.Request) -> dict[str, Any]:
+        """The agent of this moment is the task's, whoever the session becomes."""
+        await self._note_client_session(me, request)
+        principal = self._principal
+        me = self._caller(asked, request, may_repeat=repeats(tool), principal=principal)
+
+        def finish(result: Result) -> None:
+            self._name_agent(result, me, asked)
+
+        with self._all.pages.shown_with(principal, self._show if self._opens_pages else None):
+            answer, handover = await self._tasks.call(principal, me, tool, request, finish)
+        if handover is not None:
+            self._undone[asked.call] = handover
+        return answer
+
+    async def _respond(self, asked: McpRequest, request: mcp.Request) -> dict[str, Any]:
+        answer, handover = await self._tasks.respond(self._principal, request)
+        if handover is not None:
+            self._undone[asked.call] = handover
+        return answer
+
+    def _name_agent(self, result: Result, me: ToolCall, asked: McpRequest) -> None:
+        if me.handle != asked.named:
+            result["you"] = me.handle
 
     async def _call_tool(self, me: ToolCall, tool: Tool, asked: McpRequest, request: mcp.Request) -> dict[str, Any]:
         await self._note_client_session(me, request)
@@ -251,10 +276,10 @@ class LinkSession:
                 result = await me.run(call_tool(me, tool, request.params.get("arguments") or {}))
         except BasculeError as refused:
             return request.tool_failed(words.describe(refused, tool.name))
-        if me.handle != asked.named and not tool.for_hooks:
-            result["you"] = me.handle
+        if not tool.for_hooks:
+            self._name_agent(result, me, asked)
         if result.acknowledge is not None:
-            self._undone[asked.call] = (me, result)
+            self._undone[asked.call] = (partial(me.acknowledge, result), me.give_back)
         answer = request.tool_called(result, text_of(result), result.images, failed=result.failed)
         if tool.retry is Retry.KEYED:
             self._keyed.add(asked.call)
@@ -274,6 +299,10 @@ class LinkSession:
             answer = await work
         except ClientGone:
             return
+        except FormNeeded as needed:
+            answer = request.answer(needed.result())
+        except TaskFault as wrong:
+            answer = mcp.BadRequest(request.number, wrong.code, wrong.message, wrong.data).answer()
         except BasculeError as refused:
             answer = request.failed(words.describe(refused, ""))
         except Exception as error:  # noqa: BLE001 - the boundary: one broken call must not end the session
@@ -290,9 +319,12 @@ class LinkSession:
             self._peer.reply(id_, body)
         elif asked.call in self._undone:
             # Cancelled, or the connection ended, in the moment in which the answer came.
-            self._undone.pop(asked.call)[0].give_back()
+            self._undone.pop(asked.call)[1]()
 
-    def _caller(self, asked: McpRequest, request: mcp.Request, *, may_repeat: bool) -> ToolCall:
+    def _caller(
+        self, asked: McpRequest, request: mcp.Request, *, may_repeat: bool, principal: Principal | None = None
+    ) -> ToolCall:
+        """With a `principal` it is that of a task, which has no progress to report."""
         facts = self._facts._replace(slice_ms=min(self._facts.slice_ms, asked.left_ms))
 
         async def progress(seconds: float) -> None:
@@ -300,13 +332,25 @@ class LinkSession:
 
         return ToolCall(
             self._all.gate,
-            lambda: self._principal,
+            lambda: principal or self._principal,
             facts,
             asked.call,
             become=self._become,
             repeats=may_repeat,
-            progress=progress if request.progress_token is not None else None,
+            form=self._form(request),
+            progress=progress if request.progress_token is not None and principal is None else None,
         )
+
+    def _form(self, request: mcp.Request) -> AskForm | None:
+        if self._all.console_is_open():
+            return None
+        if request.modern:
+            return form_by_retry(request.params) if request.fills_forms else None
+        return self._forms.ask if self._fills_forms else None
+
+    def filled(self, number: int | str, result: dict[str, Any]) -> None:
+        """The client's answer to a form. There is no way from here to the desk."""
+        self._forms.filled(number, result)
 
     # -- who it is --
 
@@ -367,6 +411,11 @@ class LinkSession:
             case _:
                 raise request.no_such_method()
 
+    async def _get_prompt(self, me: ToolCall, request: mcp.Request) -> dict[str, Any]:
+        params = request.params
+        found = await me.run(prompts.get(me, params.get("name"), params.get("arguments"), self._toolsets))
+        return request.no_such_prompt().answer() if found is None else request.answer(found)
+
     async def _read(self, me: ToolCall, request: mcp.Request) -> dict[str, Any]:
         return request.resource_read(await me.run(read(me)))
 
@@ -380,11 +429,17 @@ class LinkSession:
             raise mcp.BadRequest(request.number, mcp.INTERNAL_ERROR, text)
         uris = wanted.get("resourceSubscriptions")
         wants_recent = isinstance(uris, list) and RECENT_URI in uris
+        honoured: dict[str, Any] = {"resourceSubscriptions": [RECENT_URI]} if wants_recent else {}
+        if "taskIds" in wanted:
+            try:
+                honoured["taskIds"] = self._tasks.listen(self._principal, request, wanted["taskIds"])
+            except TaskFault as fault:
+                raise mcp.BadRequest(request.number, fault.code, fault.message, fault.data) from None
         self._listeners[request.number] = (request, wants_recent)
         # First the stream: what happens from now on is heard of.
         self._follow()
         if not again:
-            self._notify(request.acknowledged({"resourceSubscriptions": [RECENT_URI]} if wants_recent else {}))
+            self._notify(request.acknowledged(honoured))
         elif wants_recent:
             self._notify(request.updated(RECENT_URI))
 

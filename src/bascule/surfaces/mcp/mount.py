@@ -20,6 +20,7 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.tool import Tool
 from bascule.surfaces.mcp.delivery import Receive, Scope, Send
+from bascule.surfaces.mcp.tasks import McpTasks
 
 # How long a client that comes while the daemon starts or stops is asked to wait.
 RETRY_SECONDS = 1.0
@@ -35,6 +36,9 @@ class Door(Protocol):
         """Serve until stopped; says when it does."""
 
     async def stop(self) -> None: ...
+
+    @property
+    def policy_changed(self) -> Callable[[], None]: ...
 
 
 def load() -> Any:
@@ -89,8 +93,10 @@ class Mount:
         on: bool = True,
         tools: Sequence[Tool],
         trust: str,
+        tasks: McpTasks | None = None,
         on_left: Callable[[str], None] | None = None,
         console: Callable[[], str | None] = lambda: None,
+        console_is_open: Callable[[], bool] = lambda: False,
         load: Callable[[], Any] = load,
     ) -> None:
         self._gate = gate
@@ -98,8 +104,10 @@ class Mount:
         self._on = on
         self._tools = tools
         self._trust = trust
+        self._tasks = tasks
         self._on_left = on_left
         self._console = console
+        self._console_is_open = console_is_open
         self.load = load
         # What the door's task belongs to: there between start and stop.
         self._group: asyncio.TaskGroup | None = None
@@ -118,6 +126,11 @@ class Mount:
     def start(self, group: asyncio.TaskGroup) -> None:
         """From now on the first request opens the door."""
         self._group = group
+
+    def policy_changed(self) -> None:
+        """Whoever lists tools here may list others now."""
+        if self._door is not None:
+            self._door.policy_changed()
 
     async def stop(self) -> None:
         """Let what is being answered go out, end sessions and streams."""
@@ -168,8 +181,10 @@ class Mount:
             self._log,
             tools=self._tools,
             trust=self._trust,
+            tasks=self._tasks,
             on_left=self._on_left,
             console=self._console,
+            console_is_open=self._console_is_open,
         )
         running = asyncio.Event()
         task = group.create_task(door.run(running.set))

@@ -13,6 +13,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.gate import Gate
 from bascule.surfaces.mcp.news import News
+from bascule.surfaces.mcp.tool_lists import ToolLists
 
 # Where calls of `/mcp` come in, for the log.
 DOOR = "mcp"
@@ -33,6 +34,9 @@ class Session:
         self.notify: Notify | None = None
         self.news: News | None = None
         self.notifying = False
+        # Sends that the list of tools has changed; there once the client has listed.
+        self.notify_tools: Notify | None = None
+        self.unfollow: Callable[[], None] | None = None
 
 
 class Sessions:
@@ -49,6 +53,7 @@ class Sessions:
         self._on_left = on_left
         self._of: dict[Principal, OrderedDict[str, Session]] = {}
         self.group: asyncio.TaskGroup | None = None
+        self.lists: ToolLists | None = None
 
     def find(self, principal: Principal, session_id: str | None) -> Session | None:
         """The session, if it is this principal's; from now on the one used last."""
@@ -67,7 +72,7 @@ class Sessions:
         return next((each for each in mine.values() if not each.requests), next(iter(mine.values())))
 
     def forget(self, session: Session) -> None:
-        session.notify = None
+        session.notify = session.notify_tools = None
         self._follow(session)
         mine = self._of.get(session.principal, OrderedDict())
         mine.pop(session.session_id, None)
@@ -84,7 +89,26 @@ class Sessions:
         session.listening = on
         self._follow(session)
 
+    def follow_tools(self, session: Session, notify: Notify) -> None:
+        """`notify` says over the session that its list of tools has changed."""
+        session.notify_tools = notify
+        self._follow(session)
+
+    def _follow_tools(self, session: Session) -> None:
+        wanted = session.listening and session.notify_tools is not None
+        if wanted and session.unfollow is None and self.lists is not None:
+            session.unfollow = self.lists.follow(session.principal, lambda: self._start_notify_tools(session))
+        elif not wanted and session.unfollow is not None:
+            session.unfollow()
+            session.unfollow = None
+
+    def _start_notify_tools(self, session: Session) -> None:
+        # A person accepts a policy now and then: these cannot pile up.
+        if self.group is not None and session.notify_tools is not None:
+            self.group.create_task(_call(session.notify_tools))
+
     def _follow(self, session: Session) -> None:
+        self._follow_tools(session)
         wanted = session.listening and session.notify is not None
         if wanted and session.news is None and self._gate is not None:
             session.news = News(self._gate, session.principal, lambda: self._start_notify(session), door=DOOR)
@@ -103,3 +127,7 @@ class Sessions:
             await notify()
         finally:
             session.notifying = False
+
+
+async def _call(notify: Notify) -> None:
+    await notify()

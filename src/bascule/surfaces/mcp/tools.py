@@ -11,6 +11,7 @@ from bascule.bridge_list import BRIDGES
 from bascule.kernel.declared import Declared
 from bascule.kernel.tool import Tool, Toolset
 from bascule.programs.mcp_stdio.tools import toolsets_in
+from bascule.surfaces.mcp.prompts import NEEDS, PROMPTS
 from bascule.surfaces.mcp.recent import RESOURCES
 
 
@@ -58,6 +59,9 @@ def shipped_tools() -> dict[str, Any]:
     return {
         "retry": {tool.name: tool.retry.value for tool in (*tools, *hooks)},
         "hooks": [tool.name for tool in hooks],
+        "alone": [tool.name for tool in tools if not tool.as_task],
         "tools": [tool.listed() for tool in tools],
         "resources": RESOURCES,
+        "prompts": PROMPTS,
+        "promptsNeed": NEEDS,
     }

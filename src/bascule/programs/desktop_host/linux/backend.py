@@ -119,8 +119,8 @@ class LinuxDesktop:
     async def activate(self, window: Window) -> bool:
         return await self._session.windows.activate(window)
 
-    async def grab(self, rect: Rect) -> Shot:
-        return await self._session.pictures.grab(rect)
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:
+        return await self._session.pictures.grab(rect, of)
 
     # -- what is in windows --
 

@@ -5,6 +5,7 @@ socket is full. So calls to one program are counted, and the caller sets a limit
 """
 
 import asyncio
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -37,6 +38,27 @@ class BusLost(Gone):
     """The connection itself is gone; the next use opens another."""
 
 
+class _Connected(socket.socket):
+    """What is connected already is not connected again."""
+
+    def connect(self, _address: Any, /) -> None:
+        return
+
+
+class _Given(MessageBus):
+    """dbus-fast opens its sockets itself, in this one place."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(bus_address="unix:path=/given", negotiate_unix_fd=True)
+        self._given = sock
+
+    def _create_socket_for_transport(  # type: ignore[override]  # there it needs no `self`
+        self, _transport: str, _options: dict[str, str]
+    ) -> tuple[socket.socket, Any, str]:
+        sock = _Connected(fileno=self._given.detach())
+        return sock, sock.makefile("rwb"), "given"
+
+
 class Bus:
     """One connection. Errors are BusError, whatever dbus-fast raises."""
 
@@ -45,12 +67,27 @@ class Bus:
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_IN_FLIGHT))
 
     @classmethod
-    async def open(cls, address: str) -> "Bus":
+    async def open(cls, address: str, *, descriptors: bool = False) -> "Bus":
+        """`descriptors`: they may go with its calls."""
         try:
-            return cls(await MessageBus(bus_address=address).connect())
+            return cls(await MessageBus(bus_address=address, negotiate_unix_fd=descriptors).connect())
         except Exception as error:
             # dbus-fast lets out whatever the socket, the handshake or a malformed address raised.
             raise BusLost(f"cannot connect to the bus: {error}") from error
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> "Bus":
+        """A socket that is connected already. Descriptors may go with its calls."""
+        try:
+            return cls(await _Given(sock).connect())
+        except Exception as error:
+            # As above.
+            sock.close()
+            raise BusLost(f"cannot connect to the bus: {error}") from error
+
+    @property
+    def unique_name(self) -> str:
+        return str(self._connection.unique_name)
 
     @property
     def connected(self) -> bool:
@@ -70,6 +107,7 @@ class Bus:
         member: str,
         signature: str = "",
         body: Sequence[Any] = (),
+        descriptors: Sequence[int] = (),
     ) -> Any:
         """The first value of the answer; None when it has none."""
         message = Message(
@@ -79,6 +117,7 @@ class Bus:
             member=member,
             signature=signature,
             body=list(body),
+            unix_fds=list(descriptors),
         )
         async with self._turns[destination]:
             try:
@@ -111,5 +150,12 @@ class Bus:
     async def match(self, rule: str, *, on: bool) -> None:
         await self.maybe(DBUS, "/org/freedesktop/DBus", DBUS, "AddMatch" if on else "RemoveMatch", "s", (rule,))
 
-    def listen(self, handler: Callable[[Message], None]) -> None:
+    def send(self, message: Message) -> None:
+        """An answer to a call of somebody's."""
+        if not self.connected:
+            raise BusLost("the bus is gone")
+        self._connection.send(message)
+
+    def listen(self, handler: Callable[[Message], bool | None]) -> None:
+        """True: it was a call to us, and is answered by us."""
         self._connection.add_message_handler(handler)

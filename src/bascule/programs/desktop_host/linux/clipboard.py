@@ -37,7 +37,7 @@ MAX_SAVED_TARGETS: Final = 16
 
 _TEXT_TARGETS: Final = ("UTF8_STRING", "text/plain;charset=utf-8", "STRING", "TEXT", "text/plain")
 # Not contents, but questions about them.
-_NOT_DATA: Final = frozenset({"TARGETS", "MULTIPLE", "TIMESTAMP", "SAVE_TARGETS", "DELETE", "INSERT_SELECTION"})
+NOT_DATA: Final = frozenset({"TARGETS", "MULTIPLE", "TIMESTAMP", "SAVE_TARGETS", "DELETE", "INSERT_SELECTION"})
 # Clipboard managers that keep a history leave out what says this.
 _SECRET_HINT: Final = "x-kde-passwordManagerHint"  # noqa: S105 - the name of a target
 
@@ -251,7 +251,7 @@ class ClipboardThread:
         saved = Saved({})
         size = 0
         names = [self._name(atom) for atom in targets[1]]
-        wanted = [name for name in names if name and name not in _NOT_DATA]
+        wanted = [name for name in names if name and name not in NOT_DATA]
         saved.lost = len(wanted) > MAX_SAVED_TARGETS
         for name in wanted[:MAX_SAVED_TARGETS]:
             found = self._fetch(name, end)

@@ -31,7 +31,7 @@ class Windows(Protocol):
 
 
 class Pictures(Protocol):
-    async def grab(self, rect: Rect) -> Shot: ...
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot: ...
 
     async def probe(self) -> None:
         """Raises NotReachable where a picture would show nothing."""

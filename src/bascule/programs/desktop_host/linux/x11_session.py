@@ -128,7 +128,7 @@ class X11Pictures:
         self._link = link
         self._windows = windows
 
-    async def grab(self, rect: Rect) -> Shot:
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:  # noqa: ARG002 - a crop of the screen
         await self._link.open()
         assert self._link.shots is not None
         shots = self._link.shots

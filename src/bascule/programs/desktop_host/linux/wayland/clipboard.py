@@ -14,6 +14,7 @@ from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.linux.clipboard import (
     MAX_SAVED_BYTES,
     MAX_SAVED_TARGETS,
+    NOT_DATA,
     SAVE_SECONDS,
     TAKE_SECONDS,
 )
@@ -81,7 +82,10 @@ class WaylandClipboard:
         saved = Saved({})
         try:
             async with asyncio.timeout(SAVE_SECONDS):
-                for kind in self._types.get(offer.id, ()):
+                # Some name a type twice, and GTK 3 names what it never answers.
+                for kind in dict.fromkeys(self._types.get(offer.id, ())):
+                    if kind in NOT_DATA:
+                        continue
                     data = await self._receive(offer, kind, MAX_SAVED_BYTES - sum(map(len, saved.contents.values())))
                     if data is None:
                         saved.lost = saved.lost or kind in _TEXT_TYPES

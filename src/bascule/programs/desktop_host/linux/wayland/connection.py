@@ -57,10 +57,7 @@ class Connection:
 
     @classmethod
     async def open(cls, environment: Mapping[str, str]) -> "Connection":
-        name = environment.get("WAYLAND_DISPLAY")
-        if not name:
-            raise NotReachable("WAYLAND_DISPLAY is not set")
-        path = name if os.path.isabs(name) else os.path.join(environment.get("XDG_RUNTIME_DIR", ""), name)
+        path = socket_path(environment)
         sock = socket.socket(socket.AF_UNIX)
         sock.setblocking(False)
         try:
@@ -68,6 +65,11 @@ class Connection:
         except OSError as error:
             sock.close()
             raise NotReachable(f"no Wayland compositor at {path}: {error.strerror}") from error
+        return await cls.over(sock)
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> "Connection":
+        """A socket that is connected already."""
         self = cls(sock)
         try:
             await self.roundtrip()
@@ -244,6 +246,13 @@ class Connection:
         for future in tuple(self._waiting):
             if not future.done():
                 future.set_exception(NotReachable(f"the Wayland compositor is gone: {why}"))
+
+
+def socket_path(environment: Mapping[str, str]) -> str:
+    name = environment.get("WAYLAND_DISPLAY")
+    if not name:
+        raise NotReachable("WAYLAND_DISPLAY is not set")
+    return name if os.path.isabs(name) else os.path.join(environment.get("XDG_RUNTIME_DIR", ""), name)
 
 
 def settle(future: "asyncio.Future[None]") -> None:

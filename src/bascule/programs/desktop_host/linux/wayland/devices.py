@@ -18,10 +18,10 @@ from bascule.programs.desktop_host.linux.wayland.keymaps import (
 )
 
 # Of linux/input-event-codes.h: left, middle, right.
-_BUTTONS: Final = {1: 0x110, 2: 0x112, 3: 0x111}
+BUTTONS: Final = {1: 0x110, 2: 0x112, 3: 0x111}
 # Axis and sign. A step of a real wheel is 15 of the units that toolkits scroll by.
-_WHEEL: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
-_STEP_UNITS: Final = 15.0
+WHEEL: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
+STEP_UNITS: Final = 15.0
 _SOURCE_WHEEL: Final = 0
 
 
@@ -74,13 +74,13 @@ class VirtualDevices:
             self._buttons.append(button)
         elif button in self._buttons:
             self._buttons.remove(button)
-        self._connection.request(self._pointer, "button", _now(), _BUTTONS[button], int(down))
+        self._connection.request(self._pointer, "button", _now(), BUTTONS[button], int(down))
         self._connection.request(self._pointer, "frame")
 
     def wheel(self, direction: str) -> None:
-        axis, sign = _WHEEL[direction]
+        axis, sign = WHEEL[direction]
         self._connection.request(self._pointer, "axis_source", _SOURCE_WHEEL)
-        self._connection.request(self._pointer, "axis_discrete", _now(), axis, sign * _STEP_UNITS, sign)
+        self._connection.request(self._pointer, "axis_discrete", _now(), axis, sign * STEP_UNITS, sign)
         self._connection.request(self._pointer, "frame")
 
     def release_all(self) -> None:

@@ -6,7 +6,7 @@ point and cannot be brought below.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from bascule.programs.desktop_host.geometry import Rect
@@ -176,6 +176,34 @@ class OneWriteHands:
     async def release_all(self) -> None:
         self._devices.release_all()
         await self._connection.roundtrip()
+
+
+class LiveHands:
+    """Those of the connection that there is now."""
+
+    def __init__(self, hands: Callable[[], Awaitable[OneWriteHands]]) -> None:
+        self._hands = hands
+
+    async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
+        await (await self._hands()).click_at(x, y, halt, onto, button=button, count=count)
+
+    async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
+        await (await self._hands()).scroll_at(x, y, halt, onto, direction=direction, steps=steps)
+
+    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
+        await (await self._hands()).drag(start, end, halt, onto)
+
+    async def chord(self, keys: Sequence[str], halt: Halt, window: Window, *, delay: float = 0.0) -> None:
+        await (await self._hands()).chord(keys, halt, window, delay=delay)
+
+    async def check_keys(self, keys: Sequence[str]) -> None:
+        await (await self._hands()).check_keys(keys)
+
+    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+        return await (await self._hands()).paste(text, halt, window)
+
+    async def release_all(self) -> None:
+        await (await self._hands()).release_all()
 
 
 async def _pause(seconds: float, halt: Halt) -> None:

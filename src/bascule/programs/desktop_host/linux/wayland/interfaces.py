@@ -47,6 +47,7 @@ _ALL: Final = (
     _interface("wl_registry", 1, "bind:usun", "global:usu global_remove:u"),
     _interface("wl_callback", 1, "", "done:u"),
     _interface("wl_seat", 2, "get_pointer:n get_keyboard:n get_touch:n", "capabilities:u name:s"),
+    _interface("wl_keyboard", 1, "", "keymap:uhu enter:uoa leave:uo key:uuuu modifiers:uuuuu"),
     _interface("wl_output", 4, "release", "geometry:iiiiissi mode:uiii done scale:i name:s description:s", "release"),
     _interface("wl_shm", 1, "create_pool:nhi", "format:u"),
     _interface("wl_shm_pool", 1, "create_buffer:niiiiu destroy resize:i", "", "destroy"),
@@ -90,6 +91,30 @@ _ALL: Final = (
     ),
     _interface("zwlr_data_control_source_v1", 1, "offer:s destroy", "send:sh cancelled", "destroy"),
     _interface("zwlr_data_control_offer_v1", 1, "receive:sh destroy", "offer:s", "destroy"),
+    # -- plasma-wayland-protocols: KWin, to whom it gives them --
+    _interface(
+        "org_kde_plasma_window_management",
+        16,
+        "show_desktop:u get_window:nu get_window_by_uuid:ns",
+        "show_desktop_changed:u window:u stacking_order_changed:a stacking_order_uuid_changed:s window_with_uuid:us",
+    ),
+    _interface(
+        "org_kde_plasma_window",
+        16,
+        "set_state:uu set_virtual_desktop:u set_minimized_geometry:ouuuu unset_minimized_geometry:o close request_move"
+        " request_resize destroy get_icon:h request_enter_virtual_desktop:s request_enter_new_virtual_desktop"
+        " request_leave_virtual_desktop:s request_enter_activity:s request_leave_activity:s send_to_output:o",
+        "title_changed:s app_id_changed:s state_changed:u virtual_desktop_changed:i themed_icon_name_changed:s unmapped"
+        " initial_state parent_window:O geometry:iiuu icon_changed pid_changed:u virtual_desktop_entered:s"
+        " virtual_desktop_left:s application_menu:ss activity_entered:s activity_left:s resource_name_changed:s",
+        "destroy",
+    ),
+    _interface(
+        "org_kde_kwin_fake_input",
+        4,
+        "authenticate:ss pointer_motion:ff button:uu axis:uf touch_down:uff touch_motion:uff touch_up:u touch_cancel"
+        " touch_frame pointer_motion_absolute:ff keyboard_key:uu",
+    ),
 )
 
 INTERFACES: Final = {each.name: each for each in _ALL}

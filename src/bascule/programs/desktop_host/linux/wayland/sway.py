@@ -18,7 +18,7 @@ from bascule.programs.desktop_host.linux.wayland import sway_ipc
 from bascule.programs.desktop_host.linux.wayland.clipboard import WaylandClipboard
 from bascule.programs.desktop_host.linux.wayland.connection import Connection, Object
 from bascule.programs.desktop_host.linux.wayland.devices import VirtualDevices
-from bascule.programs.desktop_host.linux.wayland.hands import Aimed, OneWriteHands
+from bascule.programs.desktop_host.linux.wayland.hands import Aimed, LiveHands, OneWriteHands
 from bascule.programs.desktop_host.linux.wayland.screencopy import Output, Screencopy
 from bascule.programs.desktop_host.linux.wayland.sway_ipc import SwayIpc
 from bascule.programs.desktop_host.linux.wayland.sway_tree import Seen, seen_in
@@ -26,10 +26,8 @@ from bascule.programs.desktop_host.linux.wayland.toplevels import Toplevel, Topl
 from bascule.programs.desktop_host.ports import (
     BackendError,
     Elsewhere,
-    Halt,
     NotReachable,
     Onto,
-    Pasted,
     Shot,
     Window,
 )
@@ -112,6 +110,9 @@ class SwayLink:
             self._now.wayland.close()
             self._now.ipc.close()
             self._now = None
+
+    async def hands(self) -> OneWriteHands:
+        return (await self.open()).hands
 
     async def look(self) -> Seen:
         now = await self.open()
@@ -225,7 +226,7 @@ class SwayPictures:
     def __init__(self, link: SwayLink) -> None:
         self._link = link
 
-    async def grab(self, rect: Rect) -> Shot:
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:  # noqa: ARG002 - a crop of the screen
         now = await self._link.open()
         return await now.pictures.grab(rect, await self._link.outputs())
 
@@ -234,37 +235,6 @@ class SwayPictures:
         if screen.empty:
             raise NotReachable("no output is switched on")
         await self.grab(Rect(screen.x, screen.y, 1, 1))
-
-
-class SwayHands:
-    """Those of the connection that there is now."""
-
-    def __init__(self, link: SwayLink) -> None:
-        self._link = link
-
-    async def _hands(self) -> OneWriteHands:
-        return (await self._link.open()).hands
-
-    async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
-        await (await self._hands()).click_at(x, y, halt, onto, button=button, count=count)
-
-    async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
-        await (await self._hands()).scroll_at(x, y, halt, onto, direction=direction, steps=steps)
-
-    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
-        await (await self._hands()).drag(start, end, halt, onto)
-
-    async def chord(self, keys: Sequence[str], halt: Halt, window: Window, *, delay: float = 0.0) -> None:
-        await (await self._hands()).chord(keys, halt, window, delay=delay)
-
-    async def check_keys(self, keys: Sequence[str]) -> None:
-        await (await self._hands()).check_keys(keys)
-
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
-        return await (await self._hands()).paste(text, halt, window)
-
-    async def release_all(self) -> None:
-        await (await self._hands()).release_all()
 
 
 class SwayStopKeys:
@@ -344,7 +314,7 @@ class SwaySession:
         link = self._link = SwayLink(environment)
         self.windows: Windows = SwayWindows(link)
         self.pictures: Pictures = SwayPictures(link)
-        self.hands: Hands = SwayHands(link)
+        self.hands: Hands = LiveHands(link.hands)
         self._stop_keys = SwayStopKeys(environment, on_stop_keys)
         self.stop_keys: StopKeys = self._stop_keys
 
