@@ -208,7 +208,8 @@ class OutsideFiles:
         entries: dict[bytes, _Entry] = {}
         room = self._limits.bytes
         for top in tops:
-            for directory, path, found in _walk(top):
+            for directory, path, seen in _walk(top):
+                found = seen
                 if len(entries) >= self._limits.files:
                     raise CheckpointFault(
                         f"{_shown(top)} holds more than {self._limits.files:,} files, which is what is kept outside"
@@ -280,16 +281,18 @@ class _PuttingBack:
 
     def run(self, tops: Sequence[bytes], paths: Sequence[bytes]) -> None:
         by_top = {top: [path for path in paths if _is_within(path, top)] for top in tops}
-        path = b""
+        at = b""
         try:
             with contextlib.ExitStack() as stack:
-                for path, mine in by_top.items():
+                for top, mine in by_top.items():
+                    at = top
                     if mine:
-                        self._stage(stack.enter_context(steps.staging(os.path.dirname(path))), mine)
-                for path, mine in by_top.items():
+                        self._stage(stack.enter_context(steps.staging(os.path.dirname(top))), mine)
+                for top, mine in by_top.items():
+                    at = top
                     self._apply(mine)
         except OSError as error:
-            raise CheckpointFault(f"{_shown(path)} cannot be put back: {error.strerror}") from error
+            raise CheckpointFault(f"{_shown(at)} cannot be put back: {error.strerror}") from error
 
     def _stage(self, staging: int, paths: Sequence[bytes]) -> None:
         for number, path in enumerate(paths):
