@@ -6,9 +6,9 @@ import subprocess
 import time
 
 import pytest
-from native_scene import BRIDGE_NATIVE, Scene
 
 from bascule.client import SyncClient
+from native_scene import BRIDGE_NATIVE, Scene
 from patience import PATIENCE
 
 

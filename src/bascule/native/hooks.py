@@ -4,6 +4,7 @@ Claude Code 2.1.325, Codex 0.166.0 and Gemini CLI 0.61.0 were seen to send these
 what it should be, is nothing: what a client of tomorrow adds or leaves out must not stop anybody's work.
 """
 
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping
@@ -101,6 +102,8 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     # Why the client's new sessions will not report, as our hook found when settings changed.
     switched_off: str | None = None
+    # The client gave us more than is looked at: nobody can say what the call does.
+    too_long: bool = False
 
     @property
     def title(self) -> str:
@@ -117,23 +120,24 @@ def read_hook(client: Client, event: Mapping[str, Any]) -> Hook:
     arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     kind: Kind = _KINDS.get(tool or "", "other")
     command, paths = _command(kind, arguments), _paths(tool, kind, arguments)
+    url = _text(arguments.get("url")) if kind == "fetch" else None
     return Hook(
         client=client,
         name=name[:MAX_SESSION_CHARS],
         moment=_moment(name, tool),
         session=(_text(event.get("session_id")) or "unnamed")[:MAX_SESSION_CHARS],
-        cwd=_absolute(arguments.get("directory") if client == "gemini" and kind == "shell" else None)
-        or _absolute(event.get("cwd")),
-        agent=_text(event.get("agent_id")),
+        cwd=_cwd(event, arguments if client == "gemini" and kind == "shell" else {}),
+        agent=_short(event.get("agent_id")),
         prompt=_text(event.get("prompt")),
         transcript=_absolute(event.get("transcript_path")),
-        about=_text(event.get("notification_type")) or _text(event.get("message_type")),
+        about=_short(event.get("notification_type")) or _short(event.get("message_type")),
         tool=tool[:MAX_SESSION_CHARS] if tool else None,
         kind=kind,
-        call_id=_text(event.get("tool_use_id")),
-        command=command,
-        paths=paths,
-        url=_text(arguments.get("url")) if kind == "fetch" else None,
+        call_id=_short(event.get("tool_use_id")),
+        command=command[:MAX_COMMAND_CHARS] if command is not None else None,
+        paths=paths[:MAX_PATHS],
+        url=url[:MAX_PATH_CHARS] if url is not None else None,
+        too_long=len(command or "") > MAX_COMMAND_CHARS or len(paths) > MAX_PATHS or len(url or "") > MAX_PATH_CHARS,
         switched_off=(_text(event.get("switched_off")) or "")[:MAX_TITLE_CHARS] or None,
     )
 
@@ -149,7 +153,7 @@ def _command(kind: Kind, arguments: Mapping[str, Any]) -> str | None:
     command = arguments.get("command")
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         command = shlex.join(command)
-    return command[:MAX_COMMAND_CHARS] if isinstance(command, str) else ""
+    return command if isinstance(command, str) else ""
 
 
 def _paths(tool: str | None, kind: Kind, arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -163,11 +167,24 @@ def _paths(tool: str | None, kind: Kind, arguments: Mapping[str, Any]) -> tuple[
         found += [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
     else:
         found = []
-    return tuple(path for path in found[:MAX_PATHS] if len(path) <= MAX_PATH_CHARS and "\0" not in path)
+    return tuple(path for path in found if len(path) <= MAX_PATH_CHARS and "\0" not in path)
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _short(value: Any) -> str | None:
+    """Names and ids, which are remembered: a forged one must not cost more than a real one."""
+    text = _text(value)
+    return text[:MAX_SESSION_CHARS] if text is not None else None
+
+
+def _cwd(event: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+    """Gemini CLI's commands may stand elsewhere, in a directory that is named from the session's."""
+    cwd = _absolute(event.get("cwd"))
+    named = _text(arguments.get("directory")) or _text(arguments.get("dir_path"))
+    return (_absolute(posixpath.join(cwd or "", named)) if named is not None else None) or cwd
 
 
 def _absolute(value: Any) -> str | None:

@@ -46,7 +46,7 @@ from bascule.native.protocol import (
     SessionRef,
     SessionsParams,
 )
-from bascule.native.sessions import OpenCall, Session, Sessions
+from bascule.native.sessions import MAX_SESSIONS, OpenCall, Session, Sessions
 from bascule.native.tally import Tally
 
 # A dialog is raced for as long as a question at the desk lives; the client's own stays open without us.
@@ -92,7 +92,7 @@ class Native:
         self._machine = machine
         self._tasks = Tasks(lambda name, error: log_fault(kernel.log, error, task=name))
         self.modes = Modes(kernel.store)
-        self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of)
+        self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of, self._forgotten)
         self.tally = Tally(rfc3339(kernel.clock.wall_ms()))
         self._desk = kernel.desk
         # By client and session: what its open dialogs are about, and whose question at the desk is the same.
@@ -184,9 +184,14 @@ class Native:
         method = f"native.{hook.kind}"
         verdict = self._gate.verdict(call.principal, method, params)
         facts = facts_of(method, params)
-        may_write = hook.kind == "write" or (hook.kind == "shell" and not read(hook.command or "").only_looks)
-        destructive = not _WAITING.isdisjoint(facts.traits) or any(
-            command.program in _TAKES_AWAY for command in facts.commands
+        only_looks = hook.kind == "shell" and not hook.too_long and read(hook.command or "").only_looks
+        may_write = hook.kind in ("write", "shell") and not only_looks
+        if hook.too_long:
+            verdict = Verdict(Decision.DENY, "too-long", "it is longer than anybody can look at before it runs")
+        destructive = (
+            hook.too_long
+            or not _WAITING.isdisjoint(facts.traits)
+            or any(command.program in _TAKES_AWAY for command in facts.commands)
         )
         writes = tuple(path if path.startswith(("/", "~")) else f"{root}/{path}" for path in facts.paths)
         into = {command.program for command in facts.commands} <= _INTO
@@ -254,7 +259,8 @@ class Native:
     def _dialog(self, hook: Hook, session: Session) -> HookAnswer:
         """The client shows a dialog: where hooks decide, the desk shows the same question."""
         mode = self.modes.of(hook.client, hook.cwd)
-        if mode != "enforce" or hook.kind == "other" or hook.client == "gemini":
+        # Nobody agrees at the desk to what the desk cannot show.
+        if mode != "enforce" or hook.kind == "other" or hook.client == "gemini" or hook.too_long:
             return HookAnswer(record="observed")
         question = msgspec.structs.replace(_question_of(hook, hook.cwd or "/"), dialog=hook.session)
         if hook.client == "codex":
@@ -265,8 +271,11 @@ class Native:
         return HookAnswer(record="observed", question=question, wait_ms=wait_ms)
 
     def _opened(self, client: str, session: str, about: str, asked: tuple[Principal, str]) -> None:
-        dialogs = self._dialogs.setdefault((client, session), {})
+        dialogs = self._dialogs.pop((client, session), {})
+        self._dialogs[client, session] = dialogs
         dialogs[about] = asked
+        if len(self._dialogs) > MAX_SESSIONS:
+            self._dialogs.pop(next(iter(self._dialogs)))
         if len(dialogs) > MAX_DIALOGS:
             dialogs.pop(next(iter(dialogs)))
 
@@ -354,9 +363,9 @@ class Native:
         if session.client != "claude" or transcript is None:
             return
         named = await asyncio.to_thread(self._machine.calls_in, transcript)
-        missed = named - session.announced
+        missed = named - session.announced.keys()
         # Each is said once.
-        session.announced |= missed
+        session.announce(missed)
         if missed:
             self.tally.gaps(session.client, len(missed))
             self._record(session, "gap", {"calls": len(missed)})
@@ -368,6 +377,10 @@ class Native:
             self._record(session, "open", {"tool": each.tool, **({"run": each.run_id} if each.run_id else {})})
             if each.run_id is not None:
                 await self._end(session, each.run_id, ok=False)
+
+    def _forgotten(self, session: Session, calls: list[OpenCall]) -> None:
+        """It made room for others: its calls end here, or their runs would never."""
+        self._tasks.start(self._give_up(session, calls), f"room for others than {session.name}")
 
     def _record(self, session: Session, record: str, details: dict[str, object]) -> None:
         tx = Transaction()

@@ -1,7 +1,7 @@
 """Sessions of agents' clients in this life of the daemon: what they do, and which of their calls are open."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from bascule.foundation.clock import Clock
@@ -17,6 +17,8 @@ CONFIG_CHANGED = "ConfigChange"
 MAX_SESSIONS = 500
 # Calls of one session that have begun and not ended: agents have a few at once. The oldest is given up.
 MAX_OPEN = 64
+# Calls of one session whose ids are remembered: more than the part of a transcript that is read has.
+MAX_ANNOUNCED = 5_000
 # Followers of the stream, and items that one may be behind.
 MAX_FOLLOWERS = 64
 MAX_BEHIND = 256
@@ -52,8 +54,13 @@ class Session:
         self.prompt: str | None = None
         self.calls = 0
         self.open: OrderedDict[str, OpenCall] = OrderedDict()
-        # Every call that was announced, for the comparison with the transcript.
-        self.announced: set[str] = set()
+        # The newest calls that were announced, for the comparison with the end of the transcript.
+        self.announced: OrderedDict[str, None] = OrderedDict()
+
+    def announce(self, keys: Iterable[str]) -> None:
+        self.announced.update(dict.fromkeys(keys))
+        while len(self.announced) > MAX_ANNOUNCED:
+            self.announced.popitem(last=False)
 
 
 class Sessions:
@@ -62,10 +69,13 @@ class Sessions:
         clock: Clock,
         start_of: Callable[[int], ProcessStart | None],
         mode_of: Callable[[str, str | None], Mode],
+        forgotten: Callable[[Session, list[OpenCall]], None],
     ) -> None:
+        """`forgotten`: told of a session that made room while calls of it were open."""
         self._clock = clock
         self._start_of = start_of
         self._mode_of = mode_of
+        self._forgotten = forgotten
         self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
         self._streams: dict[Stream, str | None] = {}
         # Path -> who changed it last, and when.
@@ -153,7 +163,7 @@ class Sessions:
             # A client without ids does the same twice at once.
             call.key = f"{call.key}#{session.calls}"
         session.open[call.key] = call
-        session.announced.add(call.key)
+        session.announce([call.key])
         return session.open.popitem(last=False)[1] if len(session.open) > MAX_OPEN else None
 
     def ended(self, session: Session, key: str) -> OpenCall | None:
@@ -204,6 +214,11 @@ class Sessions:
                 stream.push(change)
 
     def _make_room(self) -> None:
+        """Those that ended go first, then those that do nothing: sessions that somebody made up push no other out."""
         while len(self._sessions) > MAX_SESSIONS:
-            over = next((key for key, each in self._sessions.items() if each.state is State.ENDED), None)
-            self._sessions.pop(over if over is not None else next(iter(self._sessions)))
+            keys = list(self._sessions)[:-1]
+            over = next((key for key in keys if self._sessions[key].state is State.ENDED), None)
+            over = over or next((key for key in keys if not self._sessions[key].open), keys[0])
+            session = self._sessions.pop(over)
+            if session.open:
+                self._forgotten(session, self.give_up(session))

@@ -70,7 +70,7 @@ class NativeRuns:
         try:
             run = opening.result()
         except BasculeError as error:
-            return Began(None, f"no undo: {error.message}")
+            return Began(None, f"no undo: {error.message}{f' ({error.hint})' if error.hint else ''}")
         except (CheckpointFault, FileFault) as error:
             return Began(None, f"no undo: {error}")
         await self._record(run)

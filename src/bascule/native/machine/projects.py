@@ -20,11 +20,13 @@ class Projects:
 
         Never the home or what holds it: a repository of dotfiles there is not what an agent works on.
         """
-        known = self._known.get(directory)
+        # By where it leads now: a link may be turned to another project at any time.
+        real = os.path.realpath(directory)
+        known = self._known.get(real)
         if known is not None and os.path.isdir(known):
             return known
-        found = self._look(os.path.realpath(directory))
-        self._known[directory] = found
+        found = self._look(real)
+        self._known[real] = found
         while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return found

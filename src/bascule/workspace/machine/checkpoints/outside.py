@@ -16,7 +16,6 @@ import re
 import secrets
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -25,6 +24,7 @@ from typing import Literal
 
 import msgspec
 
+from bascule.workspace.machine.checkpoints import steps
 from bascule.workspace.ports import CheckpointFault, Kept, PutBack
 from bascule.workspace.protocol import FileChange, PathReason
 
@@ -35,6 +35,9 @@ _SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _STATE = re.compile(r"[0-9a-f]{32}\.([0-9]{1,15})")
 _MANIFEST = "manifest"
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Of the process that names them: what is written there is not kept anywhere.
+_STREAMS = frozenset(["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2"])
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -99,7 +102,10 @@ class OutsideFiles:
         """
         folder = self._folder(space_id)
         manifest = self._load(folder, before)
-        was, now = manifest.entries, self._entries(manifest.tops, None)
+        try:
+            was, now = manifest.entries, self._entries(manifest.tops, None)
+        except OSError as error:
+            raise CheckpointFault(f"what is there now cannot be read: {error.strerror}") from error
         left: dict[bytes, str] = {}
         if after is None:
             differing = [path for path in was.keys() | now.keys() if was.get(path) != now.get(path)]
@@ -153,6 +159,10 @@ class OutsideFiles:
         if not named.startswith("/"):
             return []
         path = os.path.normpath(named)
+        if path in _STREAMS:
+            return []
+        if steps.is_everybodys_own(path):
+            raise CheckpointFault(f"{path} is another place for every process")
         if os.path.lexists(path) or not _PATTERN.search(path):
             return [path]
         return list(islice(glob.iglob(path, include_hidden=True), self._limits.files + 1)) or [path]
@@ -198,7 +208,8 @@ class OutsideFiles:
         entries: dict[bytes, _Entry] = {}
         room = self._limits.bytes
         for top in tops:
-            for path, found in _walk(top):
+            for directory, path, seen in _walk(top):
+                found = seen
                 if len(entries) >= self._limits.files:
                     raise CheckpointFault(
                         f"{_shown(top)} holds more than {self._limits.files:,} files, which is what is kept outside"
@@ -210,9 +221,9 @@ class OutsideFiles:
                         raise CheckpointFault(
                             f"{_shown(top)} has more than {self._limits.bytes:,} bytes, which is what is kept outside"
                         )
-                    content = _digest(path, into, found.st_size)
+                    content, found = _digest(directory, path, into, found.st_size)
                 elif kind == "link":
-                    content = os.readlink(path)
+                    content = os.readlink(os.path.basename(path), dir_fd=directory)
                 entries[path] = _Entry(kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content)
         return entries
 
@@ -256,90 +267,98 @@ class OutsideFiles:
 
 
 class _PuttingBack:
-    """First everything is made beside its place, then names change: a full disk changes nothing."""
+    """First everything is made beside its place, then names change: a full disk changes nothing.
+
+    Every place is reached without a link: whoever may write there cannot lead us elsewhere meanwhile.
+    """
 
     def __init__(self, state: str, was: Mapping[bytes, _Entry], now: Mapping[bytes, _Entry]) -> None:
         self._state = state
         self._was = was
         self._now = now
+        # What was made, as a name in an open directory.
+        self._ready: dict[bytes, tuple[int, str]] = {}
 
     def run(self, tops: Sequence[bytes], paths: Sequence[bytes]) -> None:
         by_top = {top: [path for path in paths if _is_within(path, top)] for top in tops}
-        staged: list[bytes] = []
-        ready: dict[bytes, bytes] = {}
+        at = b""
         try:
-            for top, mine in by_top.items():
-                if mine:
-                    staged.append(self._stage(top, mine, ready))
-            for mine in by_top.values():
-                self._apply(mine, ready)
+            with contextlib.ExitStack() as stack:
+                for top, mine in by_top.items():
+                    at = top
+                    if mine:
+                        self._stage(stack.enter_context(steps.staging(os.path.dirname(top))), mine)
+                for top, mine in by_top.items():
+                    at = top
+                    self._apply(mine)
         except OSError as error:
-            named = error.filename if isinstance(error.filename, bytes) else b""
-            raise CheckpointFault(f"{_shown(named)} cannot be put back: {error.strerror}") from error
-        finally:
-            for directory in staged:
-                shutil.rmtree(directory, ignore_errors=True)
+            raise CheckpointFault(f"{_shown(at)} cannot be put back: {error.strerror}") from error
 
-    def _stage(self, top: bytes, paths: Sequence[bytes], ready: dict[bytes, bytes]) -> bytes:
-        parent = os.path.dirname(top)
-        if os.path.realpath(parent) != parent:
-            raise CheckpointFault(f"{_shown(parent)} is gone or leads elsewhere now")
-        staging = tempfile.mkdtemp(prefix=b".bascule-undo-", dir=parent)
-        try:
-            for number, path in enumerate(paths):
-                entry = self._was.get(path)
-                if entry is None or entry.kind == "directory":
-                    continue
-                ready[path] = place = os.path.join(staging, b"%d" % number)
-                if entry.kind == "link":
-                    os.symlink(entry.content, place)
-                else:
-                    self._copy(entry, place)
-                _own(place, entry)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
-        return staging
+    def _stage(self, staging: int, paths: Sequence[bytes]) -> None:
+        for number, path in enumerate(paths):
+            entry = self._was.get(path)
+            if entry is None or entry.kind == "directory":
+                continue
+            name = str(number)
+            self._ready[path] = (staging, name)
+            if entry.kind == "link":
+                os.symlink(entry.content, name, dir_fd=staging)
+                if os.geteuid() == 0:
+                    os.chown(name, entry.owner, entry.group, dir_fd=staging, follow_symlinks=False)
+            else:
+                self._copy(entry, os.open(name, _NEW, 0o600, dir_fd=staging))
 
-    def _copy(self, entry: _Entry, place: bytes) -> None:
+    def _copy(self, entry: _Entry, descriptor: int) -> None:
         found = hashlib.sha256()
         held = os.path.join(self._state, entry.content.hex())
-        if not os.path.isfile(held):
-            raise CheckpointFault("what was outside of the project before is no longer kept")
-        with open(held, "rb") as source, open(place, "xb") as file:
-            while piece := source.read(_PIECE):
-                found.update(piece)
-                file.write(piece)
-            os.fchmod(file.fileno(), 0o600)
+        with open(descriptor, "wb") as file:
+            if not os.path.isfile(held):
+                raise CheckpointFault("what was outside of the project before is no longer kept")
+            with open(held, "rb") as source:
+                while piece := source.read(_PIECE):
+                    found.update(piece)
+                    file.write(piece)
+            file.flush()
+            _own(descriptor, entry)
         if found.digest() != entry.content:
             raise CheckpointFault("what is kept of files outside of the project was changed")
 
-    def _apply(self, paths: Sequence[bytes], ready: Mapping[bytes, bytes]) -> None:
+    def _apply(self, paths: Sequence[bytes]) -> None:
         for path in reversed(paths):
             now, was = self._now.get(path), self._was.get(path)
             # A file takes a file's place in one step; a directory's it cannot, nor the other way round.
             if now is not None and (was is None or ("directory" in {now.kind, was.kind} and now.kind != was.kind)):
-                (os.rmdir if now.kind == "directory" else os.unlink)(path)
+                with steps.parent(path) as (directory, name):
+                    (os.rmdir if now.kind == "directory" else os.unlink)(name, dir_fd=directory)
         for path in paths:
             was = self._was.get(path)
             if was is None:
                 continue
-            if was.kind != "directory":
-                os.replace(ready[path], path)
-            elif not os.path.isdir(path) or os.path.islink(path):
-                os.mkdir(path, 0o700)
+            with steps.parent(path) as (directory, name):
+                if was.kind != "directory":
+                    staging, made = self._ready[path]
+                    os.replace(made, name, src_dir_fd=staging, dst_dir_fd=directory)
+                else:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, 0o700, dir_fd=directory)
         # Deepest first, and modes last: what was read-only must take its files first.
         for path in reversed(paths):
             was = self._was.get(path)
             if was is not None and was.kind == "directory":
-                _own(path, was)
+                with steps.directory(path) as descriptor:
+                    _own(descriptor, was)
 
 
-def _own(path: bytes, entry: _Entry) -> None:
+def _own(descriptor: int, entry: _Entry) -> None:
     if os.geteuid() == 0:
-        os.chown(path, entry.owner, entry.group, follow_symlinks=False)
-    if entry.kind != "link":
-        os.chmod(path, entry.mode)
+        os.fchown(descriptor, entry.owner, entry.group)
+    found, mode = os.fstat(descriptor), entry.mode
+    # Another user's program must not come back as one that runs with our rights.
+    if found.st_uid != entry.owner:
+        mode &= ~stat.S_ISUID
+    if found.st_gid != entry.group:
+        mode &= ~stat.S_ISGID
+    os.fchmod(descriptor, mode)
 
 
 def _check_added(
@@ -372,23 +391,30 @@ def _changes(old: Mapping[bytes, _Entry], new: Mapping[bytes, _Entry], paths: It
     return found
 
 
-def _walk(top: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """A directory before what is in it; no link is followed, and no other file system is entered."""
-    try:
-        found = os.lstat(top)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    yield top, found
+def _walk(top: bytes) -> Iterator[tuple[int, bytes, os.stat_result]]:
+    """A directory before what is in it, each with the open directory that holds its name.
+
+    No link is followed, also none that takes a directory's place meanwhile, and no other file system is entered.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            directory, name = stack.enter_context(steps.parent(top))
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield directory, top, found
     waiting = [top] if stat.S_ISDIR(found.st_mode) else []
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
+        here = waiting.pop()
+        with steps.directory(here) as directory, os.scandir(directory) as entries:
             for entry in entries:
+                path = os.path.join(here, os.fsencode(entry.name))
                 below = entry.stat(follow_symlinks=False)
                 if below.st_dev != found.st_dev:
-                    raise CheckpointFault(f"{_shown(entry.path)} is another file system, mounted there")
-                yield entry.path, below
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
+                    raise CheckpointFault(f"{_shown(path)} is another file system, mounted there")
+                yield directory, path, below
+                if stat.S_ISDIR(below.st_mode):
+                    waiting.append(path)
 
 
 def _kind(found: os.stat_result) -> Literal["file", "link", "directory", "special"]:
@@ -399,11 +425,18 @@ def _kind(found: os.stat_result) -> Literal["file", "link", "directory", "specia
     return "directory" if stat.S_ISDIR(found.st_mode) else "special"
 
 
-def _digest(path: bytes, into: str | None, expected: int) -> bytes:
+def _digest(directory: int, path: bytes, into: str | None, expected: int) -> tuple[bytes, os.stat_result]:
     digest = hashlib.sha256()
     making = None if into is None else os.path.join(into, "making")
     left = expected
-    with open(os.open(path, _READ), "rb") as file, contextlib.ExitStack() as stack:
+    with (
+        open(os.open(os.path.basename(path), _READ, dir_fd=directory), "rb") as file,
+        contextlib.ExitStack() as stack,
+    ):
+        # Mode and owner of what is read, whatever had this name before.
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise CheckpointFault(f"{_shown(path)} was exchanged while it was read")
         copy = stack.enter_context(open(making, "wb")) if making is not None else None
         # What grows while it is read is taken as long as it was: the limit was checked for that.
         while left > 0 and (piece := file.read(min(_PIECE, left))):
@@ -413,7 +446,7 @@ def _digest(path: bytes, into: str | None, expected: int) -> bytes:
                 copy.write(piece)
     if making is not None and into is not None:
         os.rename(making, os.path.join(into, digest.hexdigest()))
-    return digest.digest()
+    return digest.digest(), found
 
 
 def _first_missing(place: str) -> str:
