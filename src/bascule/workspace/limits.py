@@ -6,8 +6,8 @@ from bascule.workspace.protocol import MAX_CONTENT_BYTES
 
 
 class WorkspaceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    # Directories that are spaces; a person has a few projects, an agent that opens hundreds is lost.
-    max_spaces: int = 100
+    # Directories that are spaces; with hooks every project is one in which an agent ever worked.
+    max_spaces: int = 1_000
     # Runs of one principal that work or wait for their turn: an agent has one per tool call of its model.
     max_runs: int = 16
     # Runs waiting for their turn in one space, of all callers together.
