@@ -304,9 +304,9 @@ def test_when_a_run_ends_what_changed_since_it_began_is_read_again(scene, monkey
     asked = []
     take = FakeCheckpoints.take
 
-    def noting(self, until=None, since=None):
+    def noting(self, until=None, since=None, **more):
         asked.append(since)
-        return take(self, until, since)
+        return take(self, until, since, **more)
 
     monkeypatch.setattr(FakeCheckpoints, "take", noting)
     began = scene.house.clock.wall_ms()

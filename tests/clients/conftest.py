@@ -2,8 +2,8 @@
 
 import pytest
 from client_program import DONE, PROGRAMS, Client
+from client_terminal import Terminal
 from scripted_model import ScriptedModel
-from terminal import Terminal
 
 from bascule.client import SyncClient
 

@@ -245,8 +245,9 @@ class Day(Scene):
         self.desktop.spawn("gnome-calculator", "--mode=basic")
         with self.person() as link:
             link.call("desktop.enable", {"environment": session})
-            asked = self.on_desktop("observe", route=CALCULATOR)
-            self.allow(link, asked)
+            until(lambda: b"alculator" in self.mira.get("/v1/desktop/windows").body, "the calculator is there")
+            seen = self.allow(link, self.on_desktop("observe", route=CALCULATOR))
+            assert seen.status == 200, seen
             ready = {"selectorExists": {"byRole": "AXButton", "titleContains": "7"}}
             self.allow(link, self.on_desktop("waitUntil", route=CALCULATOR, condition=ready, timeoutMs=25_000))
             for title in ("7", "\u00d7", "6", "="):

@@ -88,6 +88,8 @@ def test_a_stream_about_tasks_is_refused_to_who_has_not_declared_them_and_pollin
         assert stream.message()["error"]["code"] == -32021
     with client.open("subscriptions/listen", notifications=wanted, meta=ABLE) as stream:
         assert stream.message()["params"]["notifications"] == {}
+    # Nobody waits behind it: other tests count those who do.
+    assert "error" not in ask_about(client, "tasks/cancel", task_id)
 
 
 def test_the_eras_that_have_no_tasks_hear_nothing_of_them(agent):
