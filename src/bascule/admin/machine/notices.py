@@ -102,3 +102,8 @@ async def _ended(child: asyncio.subprocess.Process, *, interrupt: bool) -> None:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         await child.wait()
+    # Its pipe, too: a loop that ends sooner leaves it open. Somebody whom the program started may hold it.
+    assert child.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            await child.stdout.read()
