@@ -328,6 +328,8 @@ def test_without_the_gate_the_same_page_changes_and_reads(attack):
     page = attack(auth="off", bug=NO_GATE)
     for host in HOSTS if LONG else SOME_HOSTS:
         for shape in SHAPES:
+            if shape in SLOW and host != EVIL and not LONG:
+                continue
             seen = page.run(shape, host)
             assert complaints(seen), (shape, host)
             if shape == "json" and host != EVIL:
