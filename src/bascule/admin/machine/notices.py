@@ -56,7 +56,10 @@ class Notices:
             task.cancel()
 
     async def close(self) -> None:
-        await self._tasks.close()
+        for about in list(self._shown):
+            self.end(about)
+        # Cancelled a second time, one that ends its program would leave it.
+        await self._tasks.close(3 * END_SECONDS)
 
     def _forget(self, about: str, task: "asyncio.Task[None]") -> None:
         if self._shown.get(about) is task:
