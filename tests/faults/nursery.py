@@ -131,7 +131,6 @@ def _serve() -> None:
     import bascule.client
     import bascule.daemon.lifecycle
     import bascule.testing.failpoints
-
     from bascule.bridge_list import BRIDGES
     from bascule.kernel.declared import named
 
