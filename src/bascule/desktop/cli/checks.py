@@ -47,8 +47,8 @@ def check_screen(patient: Patient) -> Verdict:
         )
     if wayland:
         return warn(
-            f"Wayland at {wayland}, and the compositor is none of sway, KWin and GNOME: elements are read, pressed and set; "
-            "there are no pictures, keys and clicks",
+            f"Wayland at {wayland}, and the compositor is none of sway, KWin and GNOME: elements are read, pressed and "
+            "set; there are no pictures, keys and clicks",
             "log in to sway, to KDE or to an Xorg session for the rest",
         )
     if display:
