@@ -19,9 +19,10 @@ def test_a_click_and_a_text_are_asked_about_shown_and_done_on_gnome(monkeypatch)
         route = {"app": {"pid": app.pid}}
         with short_dir() as folder, Screened(gnome, folder) as house:
             house.new_agent()
-            assert house.person.call("desktop.status")["stopKeys"] == "Ctrl+Alt+Shift+F12"
-            windows = house.approved("windows")["windows"]
+            assert "Press me" in house.approved("observe", route=route, options={"snapshot": True})["snapshot"]
+            windows = house.person.call("desktop.windows", {})["windows"]
             assert app.pid in [each["pid"] for each in windows]
+            assert house.person.call("desktop.status")["stopKeys"] == "Ctrl+Alt+Shift+F12"
             click = {"route": route, "target": {"selector": {"byRole": "AXButton", "titleContains": "Press me"}}}
             question = house.asks("click", **click)
             assert 'AXButton "Press me"' in question["preview"]
