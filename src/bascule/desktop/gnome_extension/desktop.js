@@ -67,8 +67,13 @@ class Desktop {
         }
         this._forget(name);
         if (this._peers.size >= MAX_PEERS) {
-            invocation.return_dbus_error(`${NAME}.Busy`, 'too many programs talk to this extension: close one');
-            return;
+            // Whoever proves nothing keeps nobody else out.
+            const idle = [...this._peers].find(([, peer]) => !peer.open);
+            if (!idle) {
+                invocation.return_dbus_error(`${NAME}.Busy`, 'too many hosts talk to this extension: end one');
+                return;
+            }
+            this._forget(idle[0]);
         }
         const watch = Gio.bus_watch_name_on_connection(
             this._bus, name, Gio.BusNameWatcherFlags.NONE, null, () => this._forget(name));
@@ -85,7 +90,8 @@ class Desktop {
                 try {
                     const [user] = bus.call_finish(result).deepUnpack();
                     const wanted = peer && this._proof(this._token(), 'host', name, peer.theirs, peer.ours);
-                    if (!peer || user !== new Gio.Credentials().get_unix_user() || proof !== wanted)
+                    if (!peer || peer !== this._peers.get(name) || user !== new Gio.Credentials().get_unix_user() ||
+                        proof !== wanted)
                         throw new Error('this is not the proof of the token');
                     peer.open = true;
                     this._hands ??= new Hands();
