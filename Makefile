@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up quick test test-long test-clients coverage check format docs docs-screens wheel bench fresh clean environment dev-environment packages long-packages
+.PHONY: help up quick test test-long test-clients coverage check format docs docs-screens wheel bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -51,7 +51,8 @@ test: packages check
 	@$(PY) -m pytest $(WORKERS) $(ARGS)
 
 # BASCULE_LONG raises the counts inside tests; -m overrides the default that leaves `long` tests out.
-test-long: long-packages check
+test-long: check
+	@sh tools/setup.sh packages long
 	@BASCULE_LONG=1 $(PY) -m pytest $(WORKERS) -m 'long or not long' $(ARGS)
 
 # Only the loopback is there while they run: no client calls home, and none needs an account.
@@ -117,6 +118,3 @@ dev-environment:
 
 packages:
 	@sh tools/setup.sh packages
-
-long-packages:
-	@sh tools/setup.sh packages long
