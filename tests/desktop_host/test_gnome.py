@@ -17,6 +17,8 @@ from PIL import Image
 
 from bascule.desktop.gnome import BUS_NAME, BUS_PATH, UUID, proof
 from bascule.programs.desktop_host.linux.bus import DBUS, Bus, BusError
+from bascule.programs.desktop_host.linux.wayland.gnome import GnomeSession
+from bascule.programs.desktop_host.ports import Halt
 
 pytestmark = pytest.mark.long
 
@@ -204,6 +206,28 @@ def test_the_stop_keys_stop_everything_and_are_bound_again_after_the_extension_w
     until(lambda: ["x", 0] in program.state.get("keys", ()), "the key arrives")
     # The shell kept the chord for itself, but for its modifiers.
     assert "F12" not in [name for name, _ in program.state["keys"]]
+
+
+def test_a_host_that_dies_leaves_no_key_down(gnome, start, monkeypatch):
+    program = start("gtk3")
+    monkeypatch.setenv("HOME", gnome.environment["HOME"])
+
+    def shift_is_down():
+        return bool(gnome.eval("global.get_pointer()[2] & 1"))
+
+    async def hold():
+        session = GnomeSession(gnome.environment, None)
+        await session.open()
+        (window,) = (each for each in await session.windows.windows() if each.pid == program.pid)
+        assert await session.windows.activate(window)
+        await session.hands._press(window, Halt(), [("key", 42, True)])
+        # The control: it is held for as long as its host is there.
+        await asyncio.to_thread(until, shift_is_down, "Shift is down")
+        session._shell.link.close()
+        await asyncio.to_thread(until, lambda: not shift_is_down(), "Shift is up again")
+        await session.close()
+
+    asyncio.run(hold())
 
 
 # -- who is answered --
