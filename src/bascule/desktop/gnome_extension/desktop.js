@@ -15,6 +15,7 @@ const INTERFACE = `<node><interface name="${NAME}">
   <method name="Act"><arg type="s" direction="in"/><arg type="s" direction="out"/></method>
   <method name="Release"/>
   <method name="Picture"><arg type="(iiii)" direction="in"/><arg type="ay" direction="out"/></method>
+  <method name="WindowPicture"><arg type="s" direction="in"/><arg type="ay" direction="out"/></method>
   <method name="Clipboard"><arg type="(assay)" direction="out"/></method>
   <method name="SetClipboard"><arg type="(say)" direction="in"/></method>
   <method name="StopKeys"><arg type="as" direction="in"/><arg type="s" direction="out"/></method>
@@ -207,14 +208,20 @@ class Desktop {
     _picture([[x, y, width, height]], invocation) {
         const stream = Gio.MemoryOutputStream.new_resizable();
         new Shell.Screenshot().screenshot_area(x, y, width, height, stream, (screenshot, result) => {
-            try {
-                screenshot.screenshot_area_finish(result);
-                stream.close(null);
-                const data = GLib.Variant.new_from_bytes(GLib.VariantType.new('ay'), stream.steal_as_bytes(), true);
-                invocation.return_value(GLib.Variant.new_tuple([data]));
-            } catch (error) {
-                invocation.return_dbus_error(`${NAME}.Failed`, error.message);
-            }
+            answerPicture(invocation, stream, () => screenshot.screenshot_area_finish(result));
+        });
+    }
+
+    // Of the window itself, whatever lies over it: nothing of one that has closed.
+    _windowPicture([id], invocation) {
+        const texture = windowOf(id)?.get_compositor_private()?.paint_to_content(null)?.get_texture();
+        const stream = Gio.MemoryOutputStream.new_resizable();
+        if (!texture) {
+            answerPicture(invocation, stream, () => true);
+            return;
+        }
+        Shell.Screenshot.composite_to_stream(texture, 0, 0, -1, -1, 1, null, 0, 0, 1, stream, (_, result) => {
+            answerPicture(invocation, stream, () => Shell.Screenshot.composite_to_stream_finish(result));
         });
     }
 
@@ -281,7 +288,7 @@ class Desktop {
 }
 
 // GJS calls a method of the plain name before one that ends in Async, so these alone have the names of the bus.
-for (const verb of ['Look', 'Activate', 'Act', 'Release', 'Picture', 'Clipboard', 'SetClipboard', 'StopKeys']) {
+for (const verb of ['Look', 'Activate', 'Act', 'Release', 'Picture', 'WindowPicture', 'Clipboard', 'SetClipboard', 'StopKeys']) {
     Desktop.prototype[`${verb}Async`] = function (words, invocation) {
         this._answer(`_${verb[0].toLowerCase()}${verb.slice(1)}`, words, invocation);
     };
@@ -335,6 +342,18 @@ class Hands {
     close() {
         this.release();
         this._keyboard = this._pointer = null;
+    }
+}
+
+// PNG.
+function answerPicture(invocation, stream, finish) {
+    try {
+        finish();
+        stream.close(null);
+        const data = GLib.Variant.new_from_bytes(GLib.VariantType.new('ay'), stream.steal_as_bytes(), true);
+        invocation.return_value(GLib.Variant.new_tuple([data]));
+    } catch (error) {
+        invocation.return_dbus_error(`${NAME}.Failed`, error.message);
     }
 }
 
