@@ -330,9 +330,7 @@ def test_a_peer_without_the_token_is_answered_nothing(gnome):
 
 def test_without_its_guard_the_extension_would_answer_anybody(tmp_path):
     """The control of the guard: the same shell, with the one line taken out."""
-    gnome = GnomeDesktop(
-        changed=("return this._peers.get(name)?.open ?? false;", "return this._hands ??= new Hands();")
-    )
+    gnome = GnomeDesktop(changed=("return Boolean(this._peers.get(name)?.hands);", "return true;"))
     try:
 
         async def ask():

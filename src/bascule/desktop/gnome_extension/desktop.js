@@ -42,9 +42,8 @@ class Desktop {
     constructor(metadata) {
         this._tokenFile = Gio.File.new_for_path(metadata['x-bascule-token']);
         this._bus = Gio.DBus.session;
-        // By unique bus name: what was said so far, whether it is proved, and whether it wants the stop keys.
+        // By unique bus name: what was said so far, its hands once it has proved itself, and whether it wants the stop keys.
         this._peers = new Map();
-        this._hands = null;
         this._stop = null;
         this._exported = Gio.DBusExportedObject.wrapJSObject(INTERFACE, this);
         this._exported.export(this._bus, PATH);
@@ -74,7 +73,7 @@ class Desktop {
         this._forget(name);
         if (this._peers.size >= MAX_PEERS) {
             // Whoever proves nothing keeps nobody else out.
-            const idle = [...this._peers].find(([, peer]) => !peer.open);
+            const idle = [...this._peers].find(([, peer]) => !peer.hands);
             if (!idle) {
                 invocation.return_dbus_error(`${NAME}.Busy`, 'too many hosts talk to this extension: end one');
                 return;
@@ -83,7 +82,7 @@ class Desktop {
         }
         const watch = Gio.bus_watch_name_on_connection(
             this._bus, name, Gio.BusNameWatcherFlags.NONE, null, () => this._forget(name));
-        this._peers.set(name, {theirs, ours, watch, open: false, stop: false});
+        this._peers.set(name, {theirs, ours, watch, hands: null, stop: false});
         invocation.return_value(new GLib.Variant('(s)', [`${ours} ${proof}`]));
     }
 
@@ -99,8 +98,7 @@ class Desktop {
                     if (!peer || peer !== this._peers.get(name) || user !== new Gio.Credentials().get_unix_user() ||
                         proof !== wanted)
                         throw new Error('this is not the proof of the token');
-                    peer.open = true;
-                    this._hands ??= new Hands();
+                    peer.hands ??= new Hands();
                     invocation.return_value(null);
                 } catch (error) {
                     // One try for each number of ours.
@@ -111,7 +109,7 @@ class Desktop {
     }
 
     _isOpen(name) {
-        return this._peers.get(name)?.open ?? false;
+        return Boolean(this._peers.get(name)?.hands);
     }
 
     _token() {
@@ -134,10 +132,8 @@ class Desktop {
             return;
         this._peers.delete(name);
         Gio.bus_unwatch_name(peer.watch);
-        if (![...this._peers.values()].some(each => each.open)) {
-            this._hands?.close();
-            this._hands = null;
-        }
+        // No key of a host that is gone stays down, whoever else is there.
+        peer.hands?.close();
         this._dropStopKeys();
     }
 
@@ -188,18 +184,18 @@ class Desktop {
 
     // Looked at and sent in one turn of the shell. Mutter passes events through another thread, so what has the focus
     // may still change before they arrive: that is why these are called checked, and not held.
-    _act([asked], invocation) {
+    _act([asked], invocation, {hands}) {
         const {window, windows, pid, at, anywhere, events} = JSON.parse(asked);
         let refused = null;
         if (!anywhere)
-            refused = at ? pointRefused(at, windows, pid) : keysRefused(window, this._hands);
+            refused = at ? pointRefused(at, windows, pid) : keysRefused(window, hands);
         if (!refused)
-            this._hands.send(events);
+            hands.send(events);
         invocation.return_value(new GLib.Variant('(s)', [JSON.stringify(refused ?? {})]));
     }
 
-    _release(_, invocation) {
-        this._hands.release();
+    _release(_, invocation, {hands}) {
+        hands.release();
         invocation.return_value(null);
     }
 
@@ -273,7 +269,7 @@ class Desktop {
 
     _onStop() {
         for (const [name, peer] of this._peers) {
-            if (peer.open && peer.stop)
+            if (peer.stop)
                 this._bus.emit_signal(name, PATH, NAME, 'StopPressed', null);
         }
     }
