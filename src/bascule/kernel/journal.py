@@ -113,6 +113,9 @@ class Transaction(AfterCommit[Any]):
     record: LedgerRow | None = None
     head: tuple[int, bytes] = (0, b"")
     forget_before = 0
+    # It is on another machine's disk, which says it again until it is on ours: it is written with the next batch, or
+    # when somebody waits for it, or with `Journal.write_rest`, which whoever sets this has called soon.
+    can_wait = False
 
     def __init__(self) -> None:
         # Table, key, what was there, what is there now.
@@ -213,7 +216,7 @@ class Journal:
     def _queue(self, tx: Transaction) -> Transaction:
         self._pending.append(tx)
         self._pending_answers.append(tx)
-        if not self._flight and not self._together:
+        if not self._flight and not self._together and not tx.can_wait:
             self._launch()
         return tx
 
@@ -228,8 +231,13 @@ class Journal:
             yield
         finally:
             self._together -= 1
-            if not self._together and not self._flight:
+            if not self._together and not self._flight and not all(tx.can_wait for tx in self._pending):
                 self._launch()
+
+    def write_rest(self) -> None:
+        """What can wait has waited long enough."""
+        if not self._flight and not self._together:
+            self._launch()
 
     @property
     def idle(self) -> bool:
@@ -252,6 +260,7 @@ class Journal:
     def answer_after(self, waiting: AfterCommit[Any]) -> None:
         """Settle it when the newest transaction is durable; not to be asked while `idle`."""
         (self._pending_answers if self._pending else self._flight_answers).append(waiting)
+        self.write_rest()
 
     def anchor(self, why: str) -> Anchor:
         """Fix the durable end of the chain outside the database; what could still be undone is not the end."""

@@ -59,6 +59,9 @@ _replace = msgspec.structs.replace
 # Of one node per second, each a call with a record in the ledger: far above what its agents do, below what holds up
 # our own. What is beyond it gets no receipt, and comes again.
 MAX_ITEMS_PER_SECOND = 2_000
+# What its sender has on disk waits this long for a commit to ride with: the agent's reply to it, the next question. That
+# is one sync for both. Longer than programs take to answer, and nobody waits for it: receipts are not said earlier anyway.
+HOLD_MS = 5
 
 
 class Arrivals:
@@ -113,6 +116,8 @@ class Arrivals:
         self.newly_held: set[str] = set()
         # By node: the second, and the items in it that were not known before.
         self._counts: dict[str, tuple[int, int]] = {}
+        self._timers = timers
+        self._held = False
 
     def receive(self, src: str, data: bytes) -> Node | None:
         """The node whose letter it is; None when it does not count. `src` only says whose card to try."""
@@ -133,11 +138,18 @@ class Arrivals:
         with self._journal.together():
             for item in body.items:
                 self._item(node, item, envelope)
+        if not self._held and not self._journal.idle:
+            self._held = True
+            self._timers.after_ms(HOLD_MS, self._write_held)
         peer = self._state.peer(src)
         if body.started < peer.started and body.anchor.seq > peer.began:
             # Its letters still come after it was rolled back: it is told what it said, once that is on our disk.
             self._after_commits(partial(self._on_lost_life, node))
         return node
+
+    def _write_held(self, _now: float) -> None:
+        self._held = False
+        self._journal.write_rest()
 
     def _after_commits(self, act: Callable[[], None]) -> None:
         durable = self._journal.durable()

@@ -88,6 +88,7 @@ class Copies:
                 expect_reply=item.expect_reply,
                 left_ms=item.left_ms,
                 conversation_id=item.conversation,
+                kept_there=True,
             ),
         )
         self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by))
