@@ -174,6 +174,10 @@ class Journal:
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
         self.fault: str | None = None
         self.on_fault: Callable[[str | None], None] | None = None
+        # While the callbacks of a batch run; and what is called behind all of them and before its answers, which make
+        # nothing that travels further: one letter for all that it made.
+        self.landing = False
+        self.on_landed: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Everything is loaded: from here on the store belongs to its writer."""
@@ -311,12 +315,18 @@ class Journal:
         if rows:
             # Before all callbacks: what these commit may be durable at once, and is the newer end then.
             self._durable_head = (rows[-1].seq, rows[-1].hash)
-        for tx in flight:
-            for callback in tx.after:
-                try:
-                    callback()
-                except Exception as error:  # noqa: BLE001 - raised below, when nobody else can be harmed by it
-                    fault = fault or error
+        self.landing = True
+        try:
+            for tx in flight:
+                for callback in tx.after:
+                    try:
+                        callback()
+                    except Exception as error:  # noqa: BLE001 - raised below, when nobody else can be harmed by it
+                        fault = fault or error
+        finally:
+            self.landing = False
+        for callback in self.on_landed:
+            callback()
         for waiting in answers:
             waiting.landed()
         for row in rows:
