@@ -125,13 +125,16 @@ class Arrivals:
         if node is None:
             return None
         try:
-            body = BODY.decode(node.pair.open(data))
+            opened = node.pair.open(data)
+            body = BODY.decode(opened.body)
         except (BadEnvelope, codec.BadJson) as error:
             self._log("mesh_letter_refused", level="warning", node=src, error=str(error))
             return None
         if body.v != VERSION:
             self._log("mesh_version", level="warning", node=src, version=body.v)
             return None
+        if opened.signed:
+            node.pair.learn(body.started, body.half, body.held)
         envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor)
         self._hold_anchor(src, body.anchor)
         # One commit for one letter: a receipt that rides with an offer would have it wait for a sync of its own.

@@ -21,8 +21,8 @@ RECEIPTS_MS = 50
 MAX_LIVE_ITEMS = 16
 # An envelope is not filled further than this: one that is lost costs less, and the receiver's loop turns.
 MAX_BATCH_BYTES = 256 * 1024
-# What `{"v":1,"anchor":[…],"items":[]}` takes beside its items.
-_FRAME_BYTES = 256
+# What `{"v":1,"half":"…","held":"…","anchor":[…],"items":[]}` takes beside its items.
+_FRAME_BYTES = 512
 
 
 class Courier:
@@ -77,7 +77,7 @@ class Courier:
         """What is not confirmed: directly if the node is there, and into its mailbox if it may be away."""
         if not self.allowed():
             return
-        letter = self._letter(node, [codec.encode(item)])
+        letter = self._signed(node, [codec.encode(item)])
         self.post.send(node.card.node, letter)
         if not self._nodes.is_reachable(node):
             self.post.mail(node.card.node, letter)
@@ -114,6 +114,9 @@ class Courier:
         rows = self._items.rows
         mail = [each for each, wanted in due.items() if each in rows and (wanted or not reachable)]
         live = [each for each in due if each in rows] if reachable else []
+        if mail:
+            # It is away, or has not said that it has them: in another life it cannot open what is not signed.
+            node.pair.end_session()
         if live or name in self._receipts:
             self._send(node, live, mail=not reachable)
         if mail:
@@ -123,16 +126,17 @@ class Courier:
     def _send(self, node: Node, item_ids: list[str], *, mail: bool) -> None:
         most = MAX_ITEMS if mail else MAX_LIVE_ITEMS
         for batch in self._batches(node.card.node, item_ids, most, receipts=True):
-            letter = self._letter(node, batch[1])
             if mail:
-                self.post.mail(node.card.node, letter)
+                self.post.mail(node.card.node, self._signed(node, batch[1]))
+            elif node.pair.in_session:
+                self.post.send(node.card.node, node.pair.seal_in_session(self._body(b"", batch[1])))
             else:
-                self.post.send(node.card.node, letter)
+                self.post.send(node.card.node, self._signed(node, batch[1]))
 
     def _mail(self, node: Node, item_ids: list[str]) -> None:
         name = node.card.node
         for ids, items in self._batches(name, item_ids, MAX_ITEMS, receipts=False):
-            mailed = self.post.mail(name, self._letter(node, items))
+            mailed = self.post.mail(name, self._signed(node, items))
             mailed.add_done_callback(partial(self._mailed, name, ids))
 
     def _mailed(self, name: str, ids: list[str], mailed: Deferred[None]) -> None:
@@ -161,10 +165,15 @@ class Courier:
         if items:
             yield ids, items
 
-    def _letter(self, node: Node, items: list[bytes]) -> bytes:
+    def _signed(self, node: Node, items: list[bytes]) -> bytes:
+        halves = b'"half":"%b","held":"%b",' % (node.pair.own_half.encode(), node.pair.peer_half.encode())
+        return node.pair.seal(self._body(halves, items))
+
+    def _body(self, halves: bytes, items: list[bytes]) -> bytes:
         anchor = codec.encode(self.anchor())
-        body = b'{"v":%d,"started":%d,"anchor":%b,"items":[%b]}' % (VERSION, self._started, anchor, b",".join(items))
-        return node.pair.seal(body)
+        return b'{"v":%d,"started":%d,%b"anchor":%b,"items":[%b]}' % (
+            *(VERSION, self._started, halves, anchor, b",".join(items)),
+        )
 
     def anchor(self) -> Anchor:
         seq, head = self._journal.durable_head
