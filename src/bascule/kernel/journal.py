@@ -8,7 +8,7 @@ next one, which is the group commit.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -310,21 +310,13 @@ class Journal:
         answers, self._flight_answers = self._flight_answers, []
         if self.fault is not None:
             self._set_fault(None)
-        fault: Exception | None = None
         rows = [tx.record for tx in flight if tx.record is not None]
         if rows:
             # Before all callbacks: what these commit may be durable at once, and is the newer end then.
             self._durable_head = (rows[-1].seq, rows[-1].hash)
         self.landing = True
-        try:
-            for tx in flight:
-                for callback in tx.after:
-                    try:
-                        callback()
-                    except Exception as error:  # noqa: BLE001 - raised below, when nobody else can be harmed by it
-                        fault = fault or error
-        finally:
-            self.landing = False
+        fault = _call_all(callback for tx in flight for callback in tx.after)
+        self.landing = False
         for callback in self.on_landed:
             callback()
         for waiting in answers:
@@ -358,6 +350,17 @@ class Journal:
         self.fault = fault
         if self.on_fault is not None:
             self.on_fault(fault)
+
+
+def _call_all(callbacks: Iterable[Callable[[], None]]) -> Exception | None:
+    """The first fault of any: raised when nobody else can be harmed by it."""
+    fault: Exception | None = None
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            fault = fault or error
+    return fault
 
 
 def _batch(flight: list[Transaction], *, keeps_rows: bool) -> Batch:

@@ -59,8 +59,8 @@ _replace = msgspec.structs.replace
 # Of one node per second, each a call with a record in the ledger: far above what its agents do, below what holds up
 # our own. What is beyond it gets no receipt, and comes again.
 MAX_ITEMS_PER_SECOND = 2_000
-# What its sender has on disk waits this long for a commit to ride with: the agent's reply to it, the next question. That
-# is one sync for both. Longer than programs take to answer, and nobody waits for it: receipts are not said earlier anyway.
+# What its sender has on disk waits this long for a commit to ride with, the agent's reply to it or the next question:
+# that is one sync for both. Longer than programs take to answer; receipts, which wait for it, are in no hurry.
 HOLD_MS = 5
 
 

@@ -16,8 +16,7 @@ from gabp import codec
 
 # Receipts wait this long for something to ride with; they are in nobody's way.
 RECEIPTS_MS = 50
-# In one that goes directly: the other machine answers what came with the first one while it reads the second. A signature
-# and its check cost as much as a third of one item.
+# In one that goes directly: the other machine answers what came with the first one while it reads the second.
 MAX_LIVE_ITEMS = 16
 # An envelope is not filled further than this: one that is lost costs less, and the receiver's loop turns.
 MAX_BATCH_BYTES = 256 * 1024

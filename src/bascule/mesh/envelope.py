@@ -3,18 +3,19 @@
     envelope  = nonce (12) + ChaCha20-Poly1305(key of the pair, nonce, signature (64) + body)
     signature = Ed25519(sender's key, "bascule-mesh-1\\0" + dest + "\\0" + src + "\\0" + body)
     in a session:
-    envelope  = nonce (12) + ChaCha20-Poly1305(key of the session, nonce, body, "bascule-mesh-1\\0" + dest + "\\0" + src + "\\0")
+    envelope  = nonce (12) + ChaCha20-Poly1305(key of the session, nonce, body), which also covers what a signature
+                begins with: "bascule-mesh-1\\0" + dest + "\\0" + src + "\\0"
 
 The key of a pair comes from X25519 between the two nodes' box keys, so a letter to another node cannot be opened here.
 The signature names the destination: a letter that was opened cannot be passed on as if it were for somebody else. The
 sender's key for logging in to NATS is another one: with one key for both, a server could choose the nonce of the login
 and get a signature that is good here.
 
-A signature and its check take longer than all else that happens to a letter. So signed letters also bring one half of a
-key, new in each life of a daemon (X25519), and say which half of the other side the sender holds. The key of the session
-comes from both halves, each signed by its node for the other, so whoever can make such an envelope has signed for it. It
-is used when the other side is known to hold our half, for letters that go directly; those for a mailbox may be read by a
-later life and are always signed. As nobody keeps the halves, letters of a session cannot be opened later with stolen keys.
+A signature and its check take longer than all else that happens to a letter. So signed letters also bring one half of
+a key, new in each life of a daemon (X25519), and say which half of the other side the sender holds. The key of the
+session comes from both halves, each signed by its node for the other: nobody else can make such an envelope. It is used
+for letters that go directly, once the other side is known to hold our half. Those for a mailbox may be read by a later
+life and are always signed. Nobody keeps the halves, so stolen keys open no letter of a session later.
 
 No I/O: bytes in, bytes out.
 """
@@ -120,7 +121,7 @@ class Pair:
         self._is_held = self._is_held or held == self.own_half
 
     def end_session(self) -> None:
-        """The other side does not answer: what goes next is signed, and its next signed letter begins another session."""
+        """The other side does not answer: what goes next is signed, and its next letter begins a session again."""
         self._is_held = False
         self._peer_started = 0
 

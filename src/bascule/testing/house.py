@@ -288,9 +288,13 @@ class House:
             self._within(self.desktop.close())
 
     def _close_mesh(self) -> None:
-        close = self.life.bridges["mesh"].close
-        if close is not None:
-            self._within(close())
+        bridge = self.life.bridges["mesh"]
+
+        async def close() -> None:
+            if bridge.close is not None:
+                await bridge.close()
+
+        self._within(close())
 
     def _begin_life(self) -> None:
         self.tokens = TokenBook()
