@@ -100,6 +100,21 @@ def test_an_earlier_life_does_not_take_the_place_of_a_later_one(
     assert later.open(a.seal_in_session(b"words")).body == b"words"
 
 
+@pytest.mark.parametrize(("half", "held"), [("ab" * 32, ""), ("", "")], ids=["its clock went back", "an older version"])
+def test_nothing_is_sealed_for_a_session_that_the_other_side_may_not_know(
+    two: tuple[Pair, Pair], half: str, held: str
+) -> None:
+    """Else our receipts would never be read there."""
+    a, b = two
+    _acquainted(a, b, started=5)
+    assert a.in_session
+    a.learn(4, half, held)
+    assert not a.in_session
+    # It was a letter that came late: whoever writes in the session knows it.
+    a.open(b.seal_in_session(b"words"))
+    assert a.in_session
+
+
 @pytest.mark.parametrize("half", ["00" * 32, "01" + "00" * 31, ""])
 def test_a_half_that_makes_no_secret_makes_no_session(two: tuple[Pair, Pair], half: str) -> None:
     a, _ = two

@@ -102,7 +102,10 @@ class Pair:
 
     def learn(self, started: int, half: str, held: str) -> None:
         """What a signed letter says: when its sender's life began, its half, and the one that it holds of ours."""
-        if not half or started < self._peer_started:
+        if half != self._peer_half and (not half or started < self._peer_started):
+            # Of an earlier life, whose half must not take the place of a later one's. Or of one whose clock went back,
+            # or of an older version: that cannot open what is sealed for the session.
+            self._is_held = False
             return
         if half != self._peer_half:
             own = self.own_half
@@ -116,7 +119,7 @@ class Pair:
             self._session = ChaCha20Poly1305(_derive(shared, self._info + b"\0session\0" + halves))
             self._peer_half = half
             self._is_held = False
-        self._peer_started = started
+        self._peer_started = max(started, self._peer_started)
         # Within its life it does not forget.
         self._is_held = self._is_held or held == self.own_half
 
