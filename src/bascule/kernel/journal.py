@@ -3,8 +3,9 @@
 The tables live in memory and are the truth within one life; the store is their durable journal. A
 change is applied at once, so the next call sees it, and undone if its commit fails: nothing is
 answered, handed over or shown before the transaction it rests on is durable (`AfterCommit`), and
-`after` callbacks run only then. What another machine has on its disk may be shown before (`can_wait`). One batch is in flight at a time; what arrives meanwhile rides in the
-next one, which is the group commit.
+`after` callbacks run only then. What another machine has on its disk may be shown before
+(`can_wait`). One batch is in flight at a time; what arrives meanwhile rides in the next one, which is
+the group commit.
 """
 
 import contextlib
