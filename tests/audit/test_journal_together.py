@@ -75,3 +75,15 @@ def test_what_a_callback_of_a_batch_commits_is_the_end_that_an_anchor_names(jour
         journal.commit(Transaction(), DAEMON, "two")
     anchor = journal.anchor("stop")
     assert (anchor.seq, anchor.head) == (3, journal.chain.head.hex())
+
+
+def test_a_fault_in_what_is_sent_behind_a_batch_leaves_nobody_without_an_answer(journal, store):
+    def send():
+        raise RuntimeError("no letter can be made")
+
+    journal.on_landed.append(send)
+    store.hold = True
+    waiting = journal.commit(Transaction(), DAEMON, "one")
+    with pytest.raises(RuntimeError, match="no letter"):
+        store.finish()
+    assert waiting.done()

@@ -318,15 +318,14 @@ class Journal:
         self.landing = True
         fault = _call_all(callback for tx in flight for callback in tx.after)
         self.landing = False
-        for callback in self.on_landed:
-            callback()
+        late = _call_all(self.on_landed)
         for waiting in answers:
             waiting.landed()
         for row in rows:
             if row.seq % ANCHOR_EVERY == 0:
                 self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
-        if fault is not None:
-            raise fault
+        if (first := fault or late) is not None:
+            raise first
 
     def _fail(self, error: BaseException) -> None:
         """Undo everything that is not durable, newest first: later changes may rest on earlier ones."""
