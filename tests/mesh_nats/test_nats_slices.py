@@ -100,3 +100,31 @@ def test_what_was_read_and_not_passed_on_is_dropped_with_the_connection(monkeypa
         assert wire.told == ["pause", "abort", "resume"]
 
     asyncio.run(story())
+
+
+def test_a_connection_on_which_letters_come_is_not_lost_because_an_answer_is_behind_them() -> None:
+    async def story() -> None:
+        made, wire, _ = _connection()
+        for _ in range(connection.MAX_PINGS + 3):
+            made.data_received(_letters("1"))
+            made._watch()
+        assert "abort" not in wire.told
+        assert wire.told.count("PING\r\n") == connection.MAX_PINGS
+        # The control: nothing comes any more.
+        made._watch()
+        assert "abort" in wire.told
+
+    asyncio.run(story())
+
+
+def test_a_connection_whose_letters_still_wait_to_be_passed_on_is_not_lost(monkeypatch) -> None:
+    monkeypatch.setattr(connection, "SLICE_SECONDS", 0.0)
+
+    async def story() -> None:
+        made, wire, _ = _connection()
+        made.data_received(_letters(*"123456"))
+        for _ in range(connection.MAX_PINGS + 3):
+            made._watch()
+        assert "abort" not in wire.told
+
+    asyncio.run(story())

@@ -21,7 +21,7 @@ from gabp import codec
 
 # Over a slow line a TLS handshake takes a second or two.
 CONNECT_SECONDS = 10.0
-# How a connection is watched on which nothing else is: two pings without an answer, and it is lost.
+# How a connection is watched: two pings without an answer, nothing read meanwhile, and it is lost.
 PING_SECONDS = 10.0
 MAX_PINGS = 2
 # Letters that wait to be written: beyond it the other end is stuck, and letters are refused.
@@ -63,6 +63,8 @@ class NatsConnection(asyncio.Protocol):
         # Read and not passed on. Nothing more is read meanwhile.
         self._events: deque[Event] = deque()
         self._takers: dict[int, Take] = {}
+        # Something came since the last look: a PONG may be far behind letters that wait.
+        self._heard = False
         # Who waits for a PONG, in the order of the pings.
         self._pings: list[Deferred[None]] = []
         self._greeted: Deferred[None] = Deferred()
@@ -162,6 +164,7 @@ class NatsConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        self._heard = True
         try:
             events = self._reader.feed(data)
         except BadFrame as error:
@@ -259,8 +262,10 @@ class NatsConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Every `PING_SECONDS`."""
-        if len(self._pings) >= MAX_PINGS:
+        heard, self._heard = self._heard or bool(self._events), False
+        if len(self._pings) < MAX_PINGS:
+            self.ping()
+        elif not heard:
             self._fail("it does not answer")
             return
-        self.ping()
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._watch)
