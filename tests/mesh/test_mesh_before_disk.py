@@ -181,3 +181,93 @@ def test_a_reply_to_a_group_of_any_machine_is_shown_when_it_is_on_disk(pair: Mac
     disk.hold = False
     laptop.house.run(disk.finish_all)
     assert asked.result()["reply"]["payload"] == "so"
+
+
+def test_a_message_that_a_full_disk_does_not_take_is_handed_over_once_and_not_each_time_it_comes(
+    pair: Machines,
+) -> None:
+    desk = pair["desk"]
+    disk = _disk(desk)
+    listening = [_listen(desk) for _ in range(5)]
+    before = sum(bool(batch.ledger) for batch in disk.batches)
+    _ask(pair["laptop"])
+    disk.hold = True
+    for _ in range(30):
+        pair.advance(1)
+        _deliver(pair)
+        while disk.waiting:
+            desk.house.run(lambda: disk.fail(OSError("no space left on device")))
+    # It came several times.
+    assert sum(bool(batch.ledger) for batch in disk.batches) - before > 2
+    assert sum(each.done for each in listening) == 1
+    disk.hold = False
+    pair.advance(20)
+    pair.settle()
+    assert sum(each.done for each in listening) == 2
+
+
+@pytest.mark.parametrize("how", ["directly", "from its mailbox"])
+def test_a_message_that_was_withdrawn_before_it_came_is_not_handed_over(pair: Machines, how: str) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    if how == "directly":
+        pair.bus.down = True
+    else:
+        desk.house.run(desk.post.disconnect)
+        pair.advance(120)
+    laptop.send("Ada", "Jerry@desk", "do it", ticketId="do-1")
+    laptop.send("Ada", "Jerry@desk", "and this", ticketId="do-2")
+    pair.advance(2)
+    laptop.call("agent:Ada", "tickets.cancel", {"ticketId": "do-1"})
+    pair.advance(2)
+    listening = _listen(desk)
+    disk = _disk(desk)
+    if how == "directly":
+        pair.bus.moving.clear()
+        pair.bus.down = False
+        laptop.house.run(lambda: laptop.engine.outbox.again("desk"))
+    else:
+        desk.open()
+        desk.house.advance(0)
+    # A disk takes longer than the next letter.
+    disk.hold = True
+    _deliver(pair)
+    disk.hold = False
+    desk.house.run(disk.finish_all)
+    pair.settle()
+    assert [each["payload"] for each in listening.result()["messages"]] == ["and this"]
+    assert desk.take("Jerry") == []
+
+
+def test_who_gathers_replies_is_shown_none_that_its_own_disk_does_not_have(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.house.register("Bob")
+    _, message = _answered(pair)
+    laptop.send("Ada", "Bob", "why?", ticketId="here-1")
+    laptop.take("Bob")
+    gathering = laptop.house.begin("agent:Ada", "replies.gather", {"ticketIds": ["why-1", "here-1"], "waitMs": 60_000})
+    disk = _disk(laptop)
+    disk.hold = True
+    replied = laptop.house.begin("agent:Bob", "replies.post", {"ticketId": "here-1", "payload": "perhaps"})
+    desk.reply("Jerry", message["ticketId"], "so")
+    _deliver(pair)
+    assert not replied.done
+    assert not gathering.done
+    laptop.house.run(lambda: disk.fail(OSError("no space left on device")))
+    disk.hold = False
+    assert "replies" not in gathering.result()
+    laptop.reply("Bob", "here-1", "no")
+    pair.advance(5)
+    pair.settle()
+    again = laptop.call("agent:Ada", "replies.gather", {"ticketIds": ["why-1", "here-1"], "waitMs": 0})
+    assert [each["payload"] for each in again["replies"]] == ["so", "no"]
+
+
+def test_the_ledger_has_the_record_of_a_reply_that_was_shown_to_whoever_looks(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    asked, message = _answered(pair)
+    desk.reply("Jerry", message["ticketId"], "so")
+    _deliver(pair)
+    assert asked.result()["reply"]["payload"] == "so"
+    shown = laptop.call("person", "ledger.show", {"what": "why-1"})
+    assert [each["method"] for each in shown] == ["messages.send", "mesh.reply"]
+    assert laptop.call("person", "ledger.tail")[-1]["method"] == "mesh.reply"

@@ -1,8 +1,10 @@
 """The ledger behind its method rows: its newest records, those of one subject, a search, and the check of all of it."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from time import perf_counter
+from typing import TypeVar
 
 from bascule.admin.ledger_search import Query, parse_query
 from bascule.admin.ports import Anchors
@@ -16,7 +18,7 @@ from bascule.admin.protocol import (
     VerifyResult,
 )
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.foundation.errors import Overloaded
+from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call
@@ -26,6 +28,7 @@ from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
 from bascule.kernel.ledger import Segment, Verifier, read_record
 from bascule.kernel.rows import Nothing
 
+T = TypeVar("T")
 # Rows hashed per step of the walk; the writer thread takes commits in between.
 _PAGE = 5_000
 # How far back `show` looks; a ledger's tail is read, its depth is exported.
@@ -70,11 +73,19 @@ class LedgerMethods:
     async def close(self) -> None:
         await self._followed.close()
 
+    async def _read(self, job: Callable[[LedgerReader], T]) -> T:
+        """Behind all that is committed: what another machine keeps may be shown before (`Transaction.can_wait`)."""
+        if (durable := self._journal.durable()) is not None:
+            # What could not be stored has no record.
+            with contextlib.suppress(StorageFull):
+                await durable
+        return await asyncio.wrap_future(self._store.read_ledger(job))
+
     def tail(self, call: Call, params: LedgerTailParams) -> "asyncio.Future[list[LedgerRecord]]":
         def job(ledger: LedgerReader) -> list[LedgerRecord]:
             return [_view(row) for row in reversed(ledger.newest(params.limit, params.before))]
 
-        return asyncio.wrap_future(self._store.read_ledger(job))
+        return self._tasks.start(self._read(job), call.method)
 
     def show(self, call: Call, params: LedgerShowParams) -> "asyncio.Future[list[LedgerRecord]]":
         def job(ledger: LedgerReader) -> list[LedgerRecord]:
@@ -93,7 +104,7 @@ class LedgerMethods:
                 found.extend(view for view in map(_view, rows) if _about(view, params.what))
             return list(reversed(found[: params.limit]))
 
-        return asyncio.wrap_future(self._store.read_ledger(job))
+        return self._tasks.start(self._read(job), call.method)
 
     def search(self, call: Call, params: LedgerSearchParams) -> "asyncio.Future[LedgerSearchResult]":
         query = parse_query(params.q, self._clock.wall_ms())
@@ -106,7 +117,7 @@ class LedgerMethods:
         while scanned < self._search_scan and len(found) < params.limit:
             page = min(_PAGE, self._search_scan - scanned)
             step = _SearchStep(query, page, before, params.limit - len(found))
-            views, looked_at, before = await asyncio.wrap_future(self._store.read_ledger(step))
+            views, looked_at, before = await self._read(step)
             found += views
             scanned += looked_at
             if before is None:

@@ -10,13 +10,15 @@ from bascule.broker.waits import Waits
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden
 from bascule.kernel.call import Call
+from bascule.kernel.journal import Journal
 
 
 class _Gatherer:
     """One answer that comes of several."""
 
-    def __init__(self, look: Callable[[], GatherResult]) -> None:
+    def __init__(self, look: Callable[[], GatherResult], journal: Journal) -> None:
         self._look = look
+        self._journal = journal
         self.waiting: list[Deferred[ReplyView | None]] = []
         self.later: Deferred[GatherResult] = Deferred()
         self.later.add_done_callback(self._over)
@@ -32,7 +34,16 @@ class _Gatherer:
         result = self._look()
         # Nothing came of this one: its time is over, and so is everybody's.
         if result.done or one.exception() is not None or one.result() is None:
-            self.later.set_result(result)
+            # Others of them may have ended in a commit that is still on its way.
+            durable = self._journal.durable()
+            if durable is None:
+                self.later.set_result(result)
+            else:
+                durable.add_done_callback(self._answer)
+
+    def _answer(self, _: Deferred[None]) -> None:
+        if not self.later.done():
+            self.later.set_result(self._look())
 
     def _over(self, _: Deferred[GatherResult]) -> None:
         for one in self.waiting:
@@ -40,9 +51,10 @@ class _Gatherer:
 
 
 class Gathering:
-    def __init__(self, state: BrokerState, waits: Waits) -> None:
+    def __init__(self, state: BrokerState, waits: Waits, journal: Journal) -> None:
         self._state = state
         self._waits = waits
+        self._journal = journal
 
     def gather(self, call: Call, params: GatherParams) -> GatherResult | Deferred[GatherResult]:
         ticket_ids = list(dict.fromkeys(params.ticket_ids))
@@ -53,7 +65,7 @@ class Gathering:
         so_far = look()
         if so_far.done or not params.wait_ms:
             return so_far
-        gatherer = _Gatherer(look)
+        gatherer = _Gatherer(look, self._journal)
         try:
             for ticket_id in so_far.open:
                 gatherer.wait_for(self._waits.ended(call.principal, ticket_id, params.wait_ms))

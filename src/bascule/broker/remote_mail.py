@@ -82,7 +82,7 @@ class RemoteMail:
         )
         kept = Message(payload=msgspec.Raw(message.payload), metadata=message.metadata, sender=message.sender, at=now)
         tx.put(state.messages, message_key(ticket.ticket_id, 0), kept)
-        if message.kept_there and ticket.group is None:
+        if message.kept_there and ticket.group is None and self._tickets.can_store:
             tx.can_wait = True
             tx.then = partial(self._tickets.hand_over, ticket)
         else:
@@ -123,7 +123,7 @@ class RemoteMail:
         self._check_size(reply.payload, reply.metadata)
         check_kept_of_machine(self._state, reply.sender, len(reply.payload))
         self._tickets.answer(tx, ticket, reply.sender, reply.payload, reply.metadata)
-        if reply.kept_there:
+        if reply.kept_there and self._tickets.can_store:
             tx.can_wait = True
             tx.then = partial(self._tickets.show_reply, ticket_id)
 

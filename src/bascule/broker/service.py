@@ -85,7 +85,7 @@ class Broker:
         self.broadcasts = Broadcasts(self.state, self.agents, self.tickets)
         self.groups = Groups(self.state, self.agents, self.events, journal, self.waits)
         self.remote_mail = RemoteMail(self.state, self.agents, self.tickets, self.groups)
-        self.gathering = Gathering(self.state, self.waits)
+        self.gathering = Gathering(self.state, self.waits, journal)
         self.lists = Lists(self.state)
         # After `waits`, which ends what was opened with the token.
         self.agents.on_revoked.append(on_revoked)

@@ -346,6 +346,11 @@ class Tickets:
 
     # -- before the commit: what another machine has on its disk, and says again should we lose it --
 
+    @property
+    def can_store(self) -> bool:
+        """While our disk is full the other machine says all again; it would be handed over and taken back each time."""
+        return self._journal.fault is None
+
     def hand_over(self, ticket: Ticket, answer: None) -> None:
         """A copy, to who waits for it: a lease is lost with our memory, and so is this ticket; both come again."""
         self._waits.pump(ticket.target)

@@ -119,7 +119,7 @@ class Arrivals:
         self._timers = timers
         self._held = False
 
-    def receive(self, src: str, data: bytes) -> Node | None:
+    def receive(self, src: str, data: bytes, *, mailed: bool = False) -> Node | None:
         """The node whose letter it is; None when it does not count. `src` only says whose card to try."""
         node = self._nodes.get(src)
         if node is None:
@@ -135,7 +135,7 @@ class Arrivals:
             return None
         if opened.signed:
             node.pair.learn(body.started, body.half, body.held)
-        envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor)
+        envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor, mailed=mailed)
         self._hold_anchor(src, body.anchor)
         # One commit for one letter: a receipt that rides with an offer would have it wait for a sync of its own.
         with self._journal.together():

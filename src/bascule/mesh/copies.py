@@ -89,7 +89,8 @@ class Copies:
                 expect_reply=item.expect_reply,
                 left_ms=item.left_ms,
                 conversation_id=item.conversation,
-                kept_there=True,
+                # The next letter of a mailbox may withdraw what the one before it brings.
+                kept_there=not params.envelope.mailed,
             ),
         )
         self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by))

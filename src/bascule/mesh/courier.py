@@ -111,8 +111,10 @@ class Courier:
             return
         reachable = self._nodes.is_reachable(node)
         rows = self._items.rows
-        mail = [each for each, wanted in due.items() if each in rows and (wanted or not reachable)]
-        live = [each for each in due if each in rows] if reachable else []
+        # Cancels first: an offer is handed over when it comes, and the cancel behind it would be too late.
+        ordered = sorted((each for each in due if each in rows), key=lambda each: rows[each].kind != "cancel")
+        mail = [each for each in ordered if due[each] or not reachable]
+        live = ordered if reachable else []
         if mail:
             # It is away, or has not said that it has them: in another life it cannot open what is not signed.
             node.pair.end_session()

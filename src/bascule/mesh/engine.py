@@ -205,7 +205,7 @@ class Engine:
 
     def mailed(self, src: str, data: bytes, number: int) -> None:
         if self._takes_letters():
-            self._arrivals.receive(src, data)
+            self._arrivals.receive(src, data, mailed=True)
         self._read = max(self._read, number)
         if not self._cursor_due:
             self._cursor_due = True

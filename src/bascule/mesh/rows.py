@@ -45,6 +45,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     digest: Annotated[str, Meta(max_length=64)]
     # The end of the sender's ledger when it was sealed.
     anchor: Anchor
+    # From a mailbox; else it came directly.
+    mailed: bool = False
 
     def details(self) -> dict[str, object]:
         return {"envelope": self.digest, "peer": str(self.anchor)}
