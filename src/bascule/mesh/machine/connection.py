@@ -64,7 +64,7 @@ class NatsConnection(asyncio.Protocol):
         self._events: deque[Event] = deque()
         self._takers: dict[int, Take] = {}
         # Something came since the last look: a PONG may be far behind letters that wait.
-        self._heard = False
+        self._has_read = False
         # Who waits for a PONG, in the order of the pings.
         self._pings: list[Deferred[None]] = []
         self._greeted: Deferred[None] = Deferred()
@@ -164,7 +164,7 @@ class NatsConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = True
+        self._has_read = True
         try:
             events = self._reader.feed(data)
         except BadFrame as error:
@@ -262,10 +262,10 @@ class NatsConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Every `PING_SECONDS`."""
-        heard, self._heard = self._heard or bool(self._events), False
+        has_read, self._has_read = self._has_read or bool(self._events), False
         if len(self._pings) < MAX_PINGS:
             self.ping()
-        elif not heard:
+        elif not has_read:
             self._fail("it does not answer")
             return
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._watch)
