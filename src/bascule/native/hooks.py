@@ -22,7 +22,7 @@ from bascule.native.protocol import (
 
 Kind = Literal["shell", "write", "read", "fetch", "other"]
 Moment = Literal[
-    "before", "after", "failed", "question", "start", "prompt", "stop", "stop_failed", "end", "notice", "asks"
+    "before", "after", "failed", "question", "start", "prompt", "woken", "stop", "stop_failed", "end", "notice", "asks"
 ]
 
 # By client: what its events are to us. Those that are not here are signs of life.
@@ -39,6 +39,8 @@ _MOMENTS: dict[str, Moment] = {
     "SessionEnd": "end",
     "Notification": "notice",
     "Elicitation": "asks",
+    # Of our own bell: the client goes on after its Stop, and no event of its own says so.
+    "Woken": "woken",
     # Gemini CLI.
     "BeforeTool": "before",
     "AfterTool": "after",
