@@ -67,9 +67,7 @@ class Session:
 
     def _ask(self, method, params):
         number = next(self._numbers)
-        self._mcp.stdin.write(
-            json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n"
-        )
+        self._mcp.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n")
         self._mcp.stdin.flush()
         for line in self._mcp.stdout:
             answer = json.loads(line)
