@@ -2,8 +2,9 @@
 
 It builds a throw-away Debian root with python3, python3-venv, make, git, ca-certificates and nothing else, clones the
 committed HEAD into it, runs `make up` until the daemon answers, as root and as a user without sudo, then `make test` as
-root, uses the wheels of `make wheel` without git and make, and times `bascule on`. It prints how long each took. The root, its mounts and
-its processes are gone afterwards, also after Ctrl-C; only after a failure the log stays, and the last line says where.
+root, uses the wheels of `make wheel` without git and make, and times `bascule on`. It prints how long each took. The
+root, its mounts and its processes are gone afterwards, also after Ctrl-C; only after a failure the log stays, and the
+last line says where.
 
 Needs root, mmdebstrap and the network. Package clients are configured on the machine, not by us: apt's sources and
 options, pip's and npm's configuration, the certificates they name, hosts and resolv.conf are copied into the root.

@@ -1,9 +1,9 @@
 """From nothing to governed, timed: `python3 tools/try_on.py WHEEL...` on a machine without Bascule.
 
-Installs the wheels into a new environment, types `bascule on claude codex gemini` at a terminal and answers what it asks
-with y; then a hook as a client sends it reports a call of `rm`, the file goes, and `bascule undo last` brings it back.
-Prints the seconds and the questions, and ends with 1 where something is not as it should be. `bascule off` takes all of
-it out again.
+Installs the wheels into a new environment, types `bascule on claude codex gemini` at a terminal and answers what it
+asks with y; then a hook as a client sends it reports a call of `rm`, the file goes, and `bascule undo last` brings it
+back. Prints the seconds and the questions, and ends with 1 where something is not as it should be. `bascule off` takes
+all of it out again.
 """
 
 import json
@@ -44,7 +44,7 @@ def main(wheels: list[str]) -> int:
 
 
 def run(words: list[object], **more: object) -> str:
-    done = subprocess.run(  # noqa: S603 - what was just installed
+    done = subprocess.run(
         [str(each) for each in words], capture_output=True, text=True, timeout=SECONDS, check=False, **more
     )
     if done.returncode:

@@ -19,8 +19,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(CHECKOUT / "tests"))
 
 from client_program import BASCULE, DONE, Client  # noqa: E402 - tests are not a package
-from daemon_process import DaemonProcess  # noqa: E402
-from scripted_model import ScriptedModel, call  # noqa: E402
+from scripted_model import ScriptedModel, call  # noqa: E402 - the same
+
+from daemon_process import DaemonProcess  # noqa: E402 - the same
 
 OPTIONS = {
     "claude": ["--allowedTools", "Bash"],
@@ -112,10 +113,15 @@ def decisions(daemon, project):
     return found
 
 
+def say(line):
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def show(what, times):
     ordered = sorted(times)
     p95 = ordered[int(len(ordered) * 0.95)]
-    print(f"{what:45} p50 {statistics.median(ordered):7.1f} ms   p95 {p95:7.1f} ms   {len(ordered)} calls", flush=True)
+    say(f"{what:45} p50 {statistics.median(ordered):7.1f} ms   p95 {p95:7.1f} ms   {len(ordered)} calls")
 
 
 def main():
@@ -126,7 +132,7 @@ def main():
     model = ScriptedModel(lambda _: DONE)
     daemon = DaemonProcess(None)
     try:
-        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+        say(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         project = Path(daemon.state_dir) / "project"
         project.mkdir()
         for what, times in decisions(daemon, project).items():
@@ -134,7 +140,7 @@ def main():
         for name in chosen.clients:
             for side, times in measure(name, model, daemon, chosen.rounds).items():
                 show(f"{name}, {side}", times)
-        print(f"load {os.getloadavg()[0]:.1f}")
+        say(f"load {os.getloadavg()[0]:.1f}")
     finally:
         daemon.remove()
         model.close()
