@@ -6,7 +6,6 @@ filled in, or to a program with the event as its input. Bells are programs, too,
 
 import itertools
 import json
-import logging
 import os
 import re
 import shlex
@@ -155,7 +154,6 @@ def test_what_is_shown_of_sessions_is_true_after_every_transition(hooks):
                 session.close()
             if count.transitions >= TRANSITIONS:
                 break
-    logging.info("%d transitions: %s", count.transitions, dict(count.shown))
     assert count.false_idle == []
     assert count.wrong == []
     assert {"works", "idle", "waits_for_permission"} <= set(count.shown)

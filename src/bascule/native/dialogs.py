@@ -10,6 +10,7 @@ from bascule.native.hooks import Hook
 from bascule.native.ports import Machine
 from bascule.native.protocol import HookAnswer, Mode, QuestionParams
 from bascule.native.sessions import MAX_SESSIONS, Session
+from bascule.native.texts import cut
 
 # A dialog is raced for as long as a question at the desk lives; the client's own stays open without us.
 DIALOG_MS = 15 * 60_000
@@ -70,7 +71,14 @@ class Dialogs:
 
 def question_of(hook: Hook, root: str) -> QuestionParams:
     assert hook.kind != "other", "no rule speaks of it"
-    cwd = hook.cwd or root
+    edits, whole = cut(hook.edits)
     return QuestionParams(
-        client=hook.client, kind=hook.kind, cwd=cwd, command=hook.command, paths=list(hook.paths), url=hook.url
+        client=hook.client,
+        kind=hook.kind,
+        cwd=hook.cwd or root,
+        command=hook.command,
+        paths=list(hook.paths),
+        url=hook.url,
+        edits=edits,
+        whole=whole,
     )

@@ -21,7 +21,7 @@ from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.ports import NativeRuns, NativeWork
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Nothing
-from bascule.native import answers, rows
+from bascule.native import answers, rows, texts
 from bascule.native.declared import NativeDeclared
 from bascule.native.dialogs import Dialogs, question_of
 from bascule.native.hooks import Hook, read_hook
@@ -29,6 +29,7 @@ from bascule.native.judging import Judge, Judged
 from bascule.native.modes import Modes
 from bascule.native.ports import Machine
 from bascule.native.protocol import (
+    EditText,
     HookAnswer,
     HookParams,
     ModeParams,
@@ -119,6 +120,7 @@ class Native:
             **({"verdict": verdict.decision.value, "rule": verdict.rule} if verdict is not None else {}),
             **({"run": run_id} if run_id is not None else {}),
             **({"agent": hook.agent} if hook.agent is not None else {}),
+            **self._written(*texts.cut(hook.edits)),
         }
         return HookAnswer(
             output=output,
@@ -177,14 +179,18 @@ class Native:
                 verdict = Verdict(Decision.ASK, "client-asks", f"{params.client} asks you in its own window, too")
         return Resolution(
             summary=f"{params.client}: {hook.title}",
-            preview=(where, blocks.command(params.command) if params.command is not None else others),
+            preview=(
+                where,
+                blocks.command(params.command) if params.command is not None else others,
+                *texts.preview(params.edits, params.whole),
+            ),
             bound=bound,
             verdict=verdict,
         )
 
     def answered(self, call: Call, params: QuestionParams, effect: RecordedEffect) -> HookAnswer:
         """A person has said yes, or no rule asks any more."""
-        effect.details |= {"client": params.client, "record": "answered"}
+        effect.details |= {"client": params.client, "record": "answered", **self._written(params.edits, params.whole)}
         if params.dialog is None:
             return HookAnswer(record="answered")
         effect.details["session"] = params.dialog
@@ -318,6 +324,11 @@ class Native:
 
     def _about(self, hook: Hook) -> str:
         return self._digest(f"{hook.command}\0{hook.paths}\0{hook.url}")
+
+    def _written(self, edits: list[EditText], whole: str | None) -> dict[str, object]:
+        """What would be written, for the ledger: never the text."""
+        shown = "\0".join(f"{each.old}\0{each.new}" for each in edits)
+        return {"text": self._digest(whole or shown)} if edits else {}
 
     def _digest(self, text: str) -> str:
         return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
