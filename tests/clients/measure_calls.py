@@ -52,11 +52,13 @@ class Timed:
         if self._left == 0:
             return DONE
         self._left -= 1
+        # Gemini CLI stops a model that repeats itself.
+        command = f"true {len(self.times)}"
         self._since = time.perf_counter()
         if self.client.name == "codex":
-            return call("exec_command", cmd="true")
+            return call("exec_command", cmd=command)
         tool = "run_shell_command" if self.client.name == "gemini" else "Bash"
-        return call(tool, command="true", description="x")
+        return call(tool, command=command, description="x")
 
 
 def measure(name, model, daemon, rounds):
@@ -98,6 +100,8 @@ def decisions(daemon, project):
     ask(
         "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "m", "version": "1"}}
     )
+    programs = (process.pid, daemon.pid)
+    used = sum(map(cpu_ms, programs))
     found = {"ping": [], "a command that only looks": [], "a command that may write": []}
     commands = {"a command that only looks": "ls -l", "a command that may write": "touch built"}
     for number in range(DECISIONS):
@@ -108,9 +112,17 @@ def decisions(daemon, project):
             arguments = {"name": "native_hook", "arguments": given | {"event": "PreToolUse"}}
             found[what].append(ask("tools/call", arguments))
             ask("tools/call", {"name": "native_hook", "arguments": given | {"event": "PostToolUse"}})
+    used = sum(map(cpu_ms, programs)) - used
     process.stdin.close()
     process.wait()
+    # Of another job this takes nothing: before and after of two commands each.
+    say(f"CPU of the daemon and `bascule mcp` together: {used / DECISIONS / 4:.1f} ms for each hook")
     return found
+
+
+def cpu_ms(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def say(line):
