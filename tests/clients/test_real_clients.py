@@ -121,6 +121,29 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
         raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
 
 
+def test_an_idle_claude_code_is_woken_by_the_reply_though_the_daemon_was_restarted(make_client, model, spock, terminal):
+    """It asks for its task over and over, and an error for an answer would leave its model asleep."""
+    client = make_client("claude", "--agent", "Kirk")
+    other = spock(client.daemon)
+    model.script = lambda prompt: (
+        call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
+    )
+    screen = terminal(client, client.program, "--permission-mode", "default", "--allowedTools", "mcp__agent-bridge")
+    until(lambda: "Kirk" in statuses(other), "Kirk has registered")
+    screen.type("say hello", "Enter")
+    screen.sees(DONE)
+    screen.type("ask Spock what 2 + 2 is", "Enter")
+    message = next(other.messages())
+    before = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
+    client.daemon.kill()
+    client.daemon.start()
+    message.reply("four, Captain")
+    try:
+        until(lambda: "four, Captain" in "".join(model.prompts[before:]), "the model was woken with the reply")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
+
+
 def test_claude_code_has_our_prompts_and_its_form_answers_the_agent_and_nobody_else(make_client, model, terminal):
     client = make_client("claude", "--agent", "Kirk")
     model.script = lambda prompt: call("ask_person", question="Which branch?") if "ask me" in prompt else DONE
