@@ -139,7 +139,7 @@ def show(what, times):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("clients", nargs="*", default=list(OPTIONS))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="turns on each side; 0: the decision alone")
     chosen = parser.parse_args()
     model = ScriptedModel(lambda _: DONE)
     daemon = DaemonProcess(None)
@@ -149,7 +149,7 @@ def main():
         project.mkdir()
         for what, times in decisions(daemon, project).items():
             show(f"decision, {what}", times)
-        for name in chosen.clients:
+        for name in chosen.clients if chosen.rounds else ():
             for side, times in measure(name, model, daemon, chosen.rounds).items():
                 show(f"{name}, {side}", times)
         say(f"load {os.getloadavg()[0]:.1f}")

@@ -118,7 +118,7 @@ class Restore:
         return [
             path
             for number, (path, _, _) in enumerate(self._plan.put)
-            if (found := replaced.get(str(number))) and found.st_nlink > ours[found.st_dev, found.st_ino]
+            if (was := replaced.get(str(number))) and was.st_nlink > ours[was.st_dev, was.st_ino]
         ]
 
     def clear(self) -> None:
