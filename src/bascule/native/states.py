@@ -63,9 +63,9 @@ def following(state: State, moment: Moment | None, about: str | None, quiet: tim
             return _SAYS[moment]
 
 
-def _noticed(state: State, said: State | None, quiet: timedelta) -> State:
+def _noticed(state: State, notice: State | None, quiet: timedelta) -> State:
     """A notice comes seconds late: it never takes back what was said since."""
-    match said:
+    match notice:
         case State.IDLE:
             late = state in _BUSY and quiet < IDLE_NOTICE
             return state if late or state is State.FAILED or state in _OVER else State.IDLE
@@ -74,7 +74,7 @@ def _noticed(state: State, said: State | None, quiet: timedelta) -> State:
         case None:
             return state
         case _:
-            return said
+            return notice
 
 
 def is_probably_idle(state: State, age: timedelta, *, open_calls: int) -> bool:
