@@ -1,5 +1,6 @@
 """Claude Code and Codex as users run them: they ask, they are asked, they are woken, they come back after a restart."""
 
+import json
 import re
 import sys
 import time
@@ -124,6 +125,11 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
 def test_an_idle_claude_code_is_woken_by_the_reply_though_the_daemon_was_restarted(make_client, model, spock, terminal):
     """It asks for its task over and over, and an error for an answer would leave its model asleep."""
     client = make_client("claude", "--agent", "Kirk")
+    file = client.home / ".claude.json"
+    settings = json.loads(file.read_text())
+    # Else it starts a daemon of its own when ours is killed.
+    settings["mcpServers"]["agent-bridge"]["args"].append("--no-start")
+    file.write_text(json.dumps(settings))
     other = spock(client.daemon)
     model.script = lambda prompt: (
         call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
