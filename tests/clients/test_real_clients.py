@@ -99,9 +99,8 @@ def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, mode
     assert [prompt for prompt in model.prompts if "[bascule]" in prompt]
 
 
-def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(make_client, model, spock, terminal):
-    client = make_client("claude", "--agent", "Kirk")
-    other = spock(client.daemon)
+def ask_as_task(client, model, other, terminal):
+    """Claude Code has asked Spock and rests; the screen, Spock's message, and how much the model had heard by then."""
     model.script = lambda prompt: (
         call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
     )
@@ -115,11 +114,21 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
     # Nobody has answered, and yet the call has: the model has heard of it and ended its turn.
     before = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
     assert "started server-side task" in model.prompts[-1]
-    message.reply("four, Captain")
+    return screen, message, before
+
+
+def hears_the_reply(model, screen, before):
     try:
         until(lambda: "four, Captain" in "".join(model.prompts[before:]), "the model was woken with the reply")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
+
+
+def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(make_client, model, spock, terminal):
+    client = make_client("claude", "--agent", "Kirk")
+    screen, message, before = ask_as_task(client, model, spock(client.daemon), terminal)
+    message.reply("four, Captain")
+    hears_the_reply(model, screen, before)
 
 
 def test_an_idle_claude_code_is_woken_by_the_reply_though_the_daemon_was_restarted(make_client, model, spock, terminal):
@@ -130,24 +139,11 @@ def test_an_idle_claude_code_is_woken_by_the_reply_though_the_daemon_was_restart
     # Else it starts a daemon of its own when ours is killed.
     settings["mcpServers"]["agent-bridge"]["args"].append("--no-start")
     file.write_text(json.dumps(settings))
-    other = spock(client.daemon)
-    model.script = lambda prompt: (
-        call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
-    )
-    screen = terminal(client, client.program, "--permission-mode", "default", "--allowedTools", "mcp__agent-bridge")
-    until(lambda: "Kirk" in statuses(other), "Kirk has registered")
-    screen.type("say hello", "Enter")
-    screen.sees(DONE)
-    screen.type("ask Spock what 2 + 2 is", "Enter")
-    message = next(other.messages())
-    before = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
+    screen, message, before = ask_as_task(client, model, spock(client.daemon), terminal)
     client.daemon.kill()
     client.daemon.start()
     message.reply("four, Captain")
-    try:
-        until(lambda: "four, Captain" in "".join(model.prompts[before:]), "the model was woken with the reply")
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
+    hears_the_reply(model, screen, before)
 
 
 def test_claude_code_has_our_prompts_and_its_form_answers_the_agent_and_nobody_else(make_client, model, terminal):
