@@ -125,10 +125,10 @@ def _asks_table(runs: dict[tuple[str, int], list[dict[str, float]]], settings: S
 ASK_NOTE = (
     "One ask as above: 1 KiB there and back. Two daemons are members of one mesh, each with its store on disk "
     "(`fsync`), and nats-server is the hub that the first of them runs, with TLS. Asker and daemon, NATS, the other "
-    "daemon and the receiver are a process each. A remote ask waits for four commits, two on each machine, where a "
-    "local one waits for two; each letter is signed and encrypted. Receipts are not waited for. The limit is what "
-    "nobody can leave out: a bare request through nats-server, without TLS, and a local ask on disk. Of {rounds} runs "
-    "each, taking turns, the fastest counts."
+    "daemon and the receiver are a process each. A remote ask waits for two commits, one on each machine, as a local "
+    "one does; what is on the other machine's disk is not waited for here. Letters are encrypted with a key of the "
+    "session. Receipts are not waited for. The limit is what nobody can leave out: a bare request through nats-server, "
+    "without TLS, and a local ask on disk. Of {rounds} runs each, taking turns, the fastest counts."
 )
 
 

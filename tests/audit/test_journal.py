@@ -298,3 +298,61 @@ async def test_an_anchor_never_names_a_record_that_is_not_durable():
     s.journal.anchor("start")
     s.store.fail()
     assert s.faults() == []
+
+
+# -- what can wait for company --
+
+
+def _commit_that_can_wait(s):
+    tx = Transaction()
+    tx.can_wait = True
+    tx.put(s.table, "patient", Thing("1"))
+    return s.journal.commit(tx, LOCAL, "test.patient")
+
+
+@on_loop
+async def test_what_can_wait_is_written_with_the_next_commit():
+    s = Setting()
+    patient = _commit_that_can_wait(s)
+    assert not s.store.waiting
+    other = s.commit()
+    (batch,) = s.store.waiting
+    assert len(batch.ledger) == 2
+    s.store.finish()
+    assert patient.done()
+    assert other.done()
+
+
+@on_loop
+async def test_what_can_wait_is_written_as_soon_as_somebody_waits_for_it():
+    s = Setting()
+    patient = _commit_that_can_wait(s)
+    durable = s.journal.durable()
+    assert len(s.store.waiting) == 1
+    s.store.finish()
+    assert durable.done()
+    assert patient.done()
+
+
+@on_loop
+async def test_what_can_wait_is_written_when_it_has_waited_long_enough():
+    s = Setting()
+    with s.journal.together():
+        _commit_that_can_wait(s)
+        s.journal.write_rest()
+    assert not s.store.waiting
+    s.journal.write_rest()
+    assert len(s.store.waiting) == 1
+    s.journal.write_rest()
+    assert len(s.store.waiting) == 1
+
+
+@on_loop
+async def test_what_can_wait_does_not_wait_behind_a_write_under_way():
+    s = Setting()
+    s.commit()
+    patient = _commit_that_can_wait(s)
+    s.store.finish()
+    assert len(s.store.waiting) == 1
+    s.store.finish()
+    assert patient.done()

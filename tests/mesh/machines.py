@@ -2,6 +2,7 @@
 
 import copy
 import random
+from collections.abc import Callable
 from typing import Any, Self
 
 from fake_post import Bus, FakePost
@@ -43,7 +44,7 @@ class Machine:
             keys=tuple(map(text_of, self.keys.seeds)),  # type: ignore[arg-type] # three of them
             owner=owner,
         )
-        self.house = House(clock=machines.clock, store=MemoryStore(), join=self._join)
+        self.house = House(clock=machines.clock, store=machines.new_store(), join=self._join)
         self.open()
 
     def _join(self, mesh: MeshTraffic) -> None:
@@ -110,7 +111,14 @@ class Machine:
 
 
 class Machines:
-    def __init__(self, *names: str, seed: int | None = None, owners: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *names: str,
+        seed: int | None = None,
+        owners: dict[str, str] | None = None,
+        new_store: Callable[[], MemoryStore] = MemoryStore,
+    ) -> None:
+        self.new_store = new_store
         self.random = random.Random(seed) if seed is not None else None
         self.clock = FakeClock()
         self.bus = Bus(self.random)
@@ -163,11 +171,16 @@ class Machines:
 
     def settle(self, *, seconds: float = 0.2, rounds: int = 2_000) -> None:
         """Everything that moves arrives, and what follows from it."""
+        quiet = 0
         for _ in range(rounds):
-            if not self.deliver_one():
-                self.advance(seconds)
-                if not self.bus.moving:
-                    return
+            if self.deliver_one():
+                quiet = 0
+                continue
+            self.advance(seconds)
+            quiet += 1
+            # Twice: what was held for a moment is confirmed a moment after it was written.
+            if quiet > 1 and not self.bus.moving:
+                return
         raise AssertionError("the machines do not come to rest")
 
     def close(self) -> None:

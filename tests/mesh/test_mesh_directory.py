@@ -11,6 +11,7 @@ from machines import Machines
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import NotFound
 from bascule.foundation.ids import new_ticket_id
+from bascule.mesh.arrivals import HOLD_MS
 from bascule.mesh.cards import DAY_MS, Card, Keys, sign_directory
 from bascule.mesh.copies import copy_id
 from bascule.mesh.identity import Identity
@@ -189,7 +190,8 @@ def test_receipts_of_a_moment_leave_the_outbox_in_one_commit(pair: Machines, mon
         laptop.send("Ada", "Jerry@desk", expectReply=False)
         pair.advance(0.001)
         let_letters_arrive(pair)
-    # Desk waits for something that its receipts could ride with.
+    # Desk waits for something that its commits, and then its receipts, could ride with.
+    pair.advance(HOLD_MS / 1_000)
     pair.advance(0.05)
     let_letters_arrive(pair)
     quiet: list[int] = []
@@ -206,8 +208,10 @@ def test_a_daemon_that_dies_with_receipts_in_hand_sends_again_and_nothing_is_don
     laptop.send("Ada", "Jerry@desk")
     pair.advance(0.001)
     let_letters_arrive(pair)
+    pair.advance(HOLD_MS / 1_000)
     pair.advance(0.05)
     let_letters_arrive(pair)
+    assert laptop.engine._arrivals.receipts._waiting
     assert laptop.mesh.state.out.rows
     laptop.crash()
     pair.settle()

@@ -22,6 +22,9 @@ PASSPHRASE = "correct horse battery staple"
 # Nothing of the user's own settings.
 _OWN_SETTINGS = 'import os; os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"\n'
 
+# All is looked at when all is over, after an hour perhaps: a settled ticket is kept for half of one by default.
+_KEEPS_ALL: dict[str, Any] = {"ticket_ttl_ms": 12 * 3_600_000, "max_kept_messages": 1_000_000}
+
 
 class Refused(Exception):
     def __init__(self, error: dict[str, Any]) -> None:
@@ -49,7 +52,7 @@ class FleetNode:
 
     def start(self) -> None:
         port = {} if self.port is None else {"port": self.port}
-        self.daemon = Living(self.state, bug=self.bug, constants=self.constants, log="off", **port)
+        self.daemon = Living(self.state, bug=self.bug, constants=self.constants, log="off", **_KEEPS_ALL, **port)
         self.port = self.daemon.port
 
     def kill(self) -> None:

@@ -46,6 +46,8 @@ class Ask:
     # Its sender got a 200: it must not be lost.
     accepted: bool = False
     cancelled: bool = False
+    # The reply that its sender was shown while it waited: that may be before it is on the sender's disk.
+    shown: list[str] = field(default_factory=list)
     # What the sender was shown, in order; and the receiver, of the ticket that it got.
     home_saw: list[str] = field(default_factory=list)
     copy_saw: list[str] = field(default_factory=list)
@@ -75,6 +77,8 @@ def _lost(ask: Ask) -> Iterator[str]:
     missing = [reply for reply in ask.taken if reply not in ask.replies]
     if missing and ask.end != "cancelled":
         yield f"lost: the replies {missing} were taken and are not at home, where it is {ask.end}"
+    if ask.end != "cancelled" and ask.shown != ask.replies[: len(ask.shown)]:
+        yield f"lost: its sender was shown {ask.shown}, and at home are {ask.replies}"
 
 
 def _twice(ask: Ask) -> Iterator[str]:

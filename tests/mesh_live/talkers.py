@@ -19,6 +19,9 @@ from patience import PATIENCE
 # An answer that a frozen daemon does not give: agents try again.
 _CALL_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05
+# Of the questions so many wait for their reply, for so long: what they are shown must be what stays.
+_WAIT_SHARE = 0.3
+_WAIT_MS = 500
 
 
 class Talk:
@@ -77,13 +80,17 @@ class Talk:
             there = chances.choice(others)
             ask = Ask(f"{node.name}-{self._seed}-{number}", node.name, there.name)
             self.asks[ask.key] = ask
-            body = {"payload": {"key": ask.key}, "ticketId": ask.key, "timeoutMs": 3_600_000}
+            body: dict[str, Any] = {"payload": {"key": ask.key}, "ticketId": ask.key, "timeoutMs": 3_600_000}
+            if chances.random() < _WAIT_SHARE:
+                body["waitMs"] = _WAIT_MS
             sent = self._insist(node, "POST", f"/agents/{there.handle}@{there.name}/send", body)
             if sent is None:
                 return
             if sent.status != 200:
                 raise AssertionError(f"{ask.key} was not taken: {sent}")
             ask.accepted = True
+            if "reply" in sent.json:
+                ask.shown.append(sent.json["reply"]["payload"])
             open_.append(ask)
             if chances.random() < self._cancels:
                 cancelled = self._insist(node, "POST", f"/tickets/{chances.choice(open_).key}/cancel", {})
@@ -174,6 +181,7 @@ class Talk:
             "asked": sum(ask.accepted for ask in asks),
             "got": sum(bool(ask.got) for ask in asks),
             "answered": sum(ask.end == "responded" for ask in asks),
+            "shown at once": sum(bool(ask.shown) for ask in asks),
             "cancelled": sum(ask.end == "cancelled" for ask in asks),
             "handed over again": sum(sum(ask.got.values()) - 1 for ask in asks if ask.got),
         }

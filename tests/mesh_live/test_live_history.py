@@ -38,6 +38,7 @@ def test_a_reply_that_crossed_a_cancel_is_well():
         ({"end": "", "copy_end": ""}, "lost: its home"),
         ({"got": Counter(), "copy_saw": [], "tried": [], "taken": [], "replies": []}, "lost: nobody"),
         ({"replies": []}, "lost: the replies"),
+        ({"shown": ["1"]}, "lost: its sender was shown"),
         ({"got": Counter({"msh_1": 1, "msh_2": 1})}, "twice: it came as 2"),
         ({"got_after_reply": 1}, "twice: it came again"),
         ({"replies": ["2", "2"]}, "twice: the reply 2"),

@@ -1,5 +1,7 @@
 """What we ship for other people's tests does what its words say."""
 
+import gc
+
 import pytest
 
 from bascule.foundation.errors import NotFound
@@ -67,3 +69,13 @@ def test_closing_twice_is_safe():
     house = House()
     house.close()
     house.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_task_of_a_life_is_left_when_the_house_is_closed(clean, caplog):
+    with House() as house:
+        house.run(house.life.bridges["mesh"].service.members.connection.notice)
+        house.restart(clean=clean)
+    del house
+    gc.collect()
+    assert "Task was destroyed" not in caplog.text

@@ -82,8 +82,12 @@ class RemoteMail:
         )
         kept = Message(payload=msgspec.Raw(message.payload), metadata=message.metadata, sender=message.sender, at=now)
         tx.put(state.messages, message_key(ticket.ticket_id, 0), kept)
-        # Sealed until durable, as a message that was sent here.
-        state.inbox(target).sealed.add(ticket.ticket_id)
+        if message.kept_there and ticket.group is None:
+            tx.can_wait = True
+            tx.then = partial(self._tickets.hand_over, ticket)
+        else:
+            # Sealed until durable, as a message that was sent here.
+            state.inbox(target).sealed.add(ticket.ticket_id)
         tx.put(state.tickets, ticket.ticket_id, ticket)
         tx.after.append(partial(self._tickets.after_delivery, ticket))
 
@@ -119,6 +123,9 @@ class RemoteMail:
         self._check_size(reply.payload, reply.metadata)
         check_kept_of_machine(self._state, reply.sender, len(reply.payload))
         self._tickets.answer(tx, ticket, reply.sender, reply.payload, reply.metadata)
+        if reply.kept_there:
+            tx.can_wait = True
+            tx.then = partial(self._tickets.show_reply, ticket_id)
 
     def refuse(self, tx: Transaction, ticket_id: str, reason: str) -> None:
         ticket = self._home(ticket_id)

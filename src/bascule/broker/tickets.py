@@ -344,6 +344,18 @@ class Tickets:
         tx.put(self._state.tickets, ticket.ticket_id, delivered)
         return delivered
 
+    # -- before the commit: what another machine has on its disk, and says again should we lose it --
+
+    def hand_over(self, ticket: Ticket, answer: None) -> None:
+        """A copy, to who waits for it: a lease is lost with our memory, and so is this ticket; both come again."""
+        self._waits.pump(ticket.target)
+        return answer
+
+    def show_reply(self, ticket_id: str, answer: None) -> None:
+        """To who waits for it. All else that a reply means, its deadline and its events, waits for our disk."""
+        self._waits.settled(self._state.tickets.rows[ticket_id])
+        return answer
+
     # -- after the commit --
 
     def _sent(self, ticket: Ticket, at: float, timeout_ms: int) -> None:

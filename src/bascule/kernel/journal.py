@@ -3,12 +3,13 @@
 The tables live in memory and are the truth within one life; the store is their durable journal. A
 change is applied at once, so the next call sees it, and undone if its commit fails: nothing is
 answered, handed over or shown before the transaction it rests on is durable (`AfterCommit`), and
-`after` callbacks run only then. One batch is in flight at a time; what arrives meanwhile rides in the
-next one, which is the group commit.
+`after` callbacks run only then. What another machine has on its disk may be shown before
+(`can_wait`). One batch is in flight at a time; what arrives meanwhile rides in the next one, which is
+the group commit.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -113,6 +114,9 @@ class Transaction(AfterCommit[Any]):
     record: LedgerRow | None = None
     head: tuple[int, bytes] = (0, b"")
     forget_before = 0
+    # It is on another machine's disk, which says it again until it is on ours: it is written with the next batch, or
+    # when somebody waits for it, or with `Journal.write_rest`, which whoever sets this has called soon.
+    can_wait = False
 
     def __init__(self) -> None:
         # Table, key, what was there, what is there now.
@@ -171,6 +175,10 @@ class Journal:
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
         self.fault: str | None = None
         self.on_fault: Callable[[str | None], None] | None = None
+        # While the callbacks of a batch run; and what is called behind all of them and before its answers, which make
+        # nothing that travels further: one letter for all that it made.
+        self.landing = False
+        self.on_landed: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Everything is loaded: from here on the store belongs to its writer."""
@@ -213,7 +221,7 @@ class Journal:
     def _queue(self, tx: Transaction) -> Transaction:
         self._pending.append(tx)
         self._pending_answers.append(tx)
-        if not self._flight and not self._together:
+        if not self._flight and not self._together and not tx.can_wait:
             self._launch()
         return tx
 
@@ -228,8 +236,13 @@ class Journal:
             yield
         finally:
             self._together -= 1
-            if not self._together and not self._flight:
+            if not self._together and not self._flight and not all(tx.can_wait for tx in self._pending):
                 self._launch()
+
+    def write_rest(self) -> None:
+        """What can wait has waited long enough."""
+        if not self._flight and not self._together:
+            self._launch()
 
     @property
     def idle(self) -> bool:
@@ -252,6 +265,7 @@ class Journal:
     def answer_after(self, waiting: AfterCommit[Any]) -> None:
         """Settle it when the newest transaction is durable; not to be asked while `idle`."""
         (self._pending_answers if self._pending else self._flight_answers).append(waiting)
+        self.write_rest()
 
     def anchor(self, why: str) -> Anchor:
         """Fix the durable end of the chain outside the database; what could still be undone is not the end."""
@@ -297,17 +311,15 @@ class Journal:
         answers, self._flight_answers = self._flight_answers, []
         if self.fault is not None:
             self._set_fault(None)
-        fault: Exception | None = None
         rows = [tx.record for tx in flight if tx.record is not None]
         if rows:
             # Before all callbacks: what these commit may be durable at once, and is the newer end then.
             self._durable_head = (rows[-1].seq, rows[-1].hash)
-        for tx in flight:
-            for callback in tx.after:
-                try:
-                    callback()
-                except Exception as error:  # noqa: BLE001 - raised below, when nobody else can be harmed by it
-                    fault = fault or error
+        self.landing = True
+        fault = _call_all(callback for tx in flight for callback in tx.after)
+        self.landing = False
+        for callback in self.on_landed:
+            callback()
         for waiting in answers:
             waiting.landed()
         for row in rows:
@@ -339,6 +351,17 @@ class Journal:
         self.fault = fault
         if self.on_fault is not None:
             self.on_fault(fault)
+
+
+def _call_all(callbacks: Iterable[Callable[[], None]]) -> Exception | None:
+    """The first fault of any: raised when nobody else can be harmed by it."""
+    fault: Exception | None = None
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            fault = fault or error
+    return fault
 
 
 def _batch(flight: list[Transaction], *, keeps_rows: bool) -> Batch:

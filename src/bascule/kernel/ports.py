@@ -89,6 +89,8 @@ class Incoming(NamedTuple):
     expect_reply: bool
     left_ms: int
     conversation_id: str | None
+    # On the disk of the other machine, which says it again until it is on ours: nobody here has to wait for our disk.
+    kept_there: bool = False
 
 
 class IncomingReply(NamedTuple):
@@ -97,6 +99,8 @@ class IncomingReply(NamedTuple):
     number: int
     payload: bytes
     metadata: dict[str, Any]
+    # As of a message.
+    kept_there: bool = False
 
 
 class RemoteAgent(NamedTuple):

@@ -59,6 +59,9 @@ _replace = msgspec.structs.replace
 # Of one node per second, each a call with a record in the ledger: far above what its agents do, below what holds up
 # our own. What is beyond it gets no receipt, and comes again.
 MAX_ITEMS_PER_SECOND = 2_000
+# What its sender has on disk waits this long for a commit to ride with, the agent's reply to it or the next question:
+# that is one sync for both. Longer than programs take to answer; receipts, which wait for it, are in no hurry.
+HOLD_MS = 5
 
 
 class Arrivals:
@@ -113,6 +116,8 @@ class Arrivals:
         self.newly_held: set[str] = set()
         # By node: the second, and the items in it that were not known before.
         self._counts: dict[str, tuple[int, int]] = {}
+        self._timers = timers
+        self._held = False
 
     def receive(self, src: str, data: bytes) -> Node | None:
         """The node whose letter it is; None when it does not count. `src` only says whose card to try."""
@@ -120,24 +125,34 @@ class Arrivals:
         if node is None:
             return None
         try:
-            body = BODY.decode(node.pair.open(data))
+            opened = node.pair.open(data)
+            body = BODY.decode(opened.body)
         except (BadEnvelope, codec.BadJson) as error:
             self._log("mesh_letter_refused", level="warning", node=src, error=str(error))
             return None
         if body.v != VERSION:
             self._log("mesh_version", level="warning", node=src, version=body.v)
             return None
+        if opened.signed:
+            node.pair.learn(body.started, body.half, body.held)
         envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor)
         self._hold_anchor(src, body.anchor)
         # One commit for one letter: a receipt that rides with an offer would have it wait for a sync of its own.
         with self._journal.together():
             for item in body.items:
                 self._item(node, item, envelope)
+        if not self._held and not self._journal.idle:
+            self._held = True
+            self._timers.after_ms(HOLD_MS, self._write_held)
         peer = self._state.peer(src)
         if body.started < peer.started and body.anchor.seq > peer.began:
             # Its letters still come after it was rolled back: it is told what it said, once that is on our disk.
             self._after_commits(partial(self._on_lost_life, node))
         return node
+
+    def _write_held(self, _now: float) -> None:
+        self._held = False
+        self._journal.write_rest()
 
     def _after_commits(self, act: Callable[[], None]) -> None:
         durable = self._journal.durable()

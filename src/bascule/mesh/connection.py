@@ -59,6 +59,8 @@ class Connection:
         # Why the machine is not as the store says, in a line for a person.
         self.problem: str | None = None
         self._changed = asyncio.Event()
+        # Started with the first thing to do: most daemons are in no mesh.
+        self._is_running = False
         self._waiting: list[Deferred[None]] = []
         self.on_join: OnJoin | None = None
         self.on_card: Callable[[str, bytes], None] = lambda _key, _value: None
@@ -66,8 +68,8 @@ class Connection:
     # -- from outside --
 
     def start(self) -> None:
-        self._tasks.start(self._run(), "the mesh")
-        self._changed.set()
+        if self._place.row is not None:
+            self.notice()
 
     def adopt(self, hub: MemberHub) -> None:
         """A server that was started before its mesh was stored."""
@@ -75,13 +77,16 @@ class Connection:
 
     def notice(self) -> None:
         """Something in the store has changed."""
+        if not self._is_running:
+            self._is_running = True
+            self._tasks.start(self._run(), "the mesh")
         self._changed.set()
 
     def follow(self) -> Deferred[None]:
         """Settled when the machine was brought to what the store says now, or that failed."""
         waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
-        self._changed.set()
+        self.notice()
         return waiting
 
     async def close(self) -> None:

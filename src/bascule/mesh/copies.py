@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from functools import partial
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -31,6 +31,7 @@ MAX_COPIES_PER_NODE = 200_000
 LONGEST_USE_MS = USE_FOR_MS + SKEW_STOP_MS
 
 
+@lru_cache(maxsize=1_024)
 def copy_id(sign_key: str, ticket: str) -> str:
     """Ours for a ticket of theirs: nobody can choose it to be the id of another ticket here.
 
@@ -88,6 +89,7 @@ class Copies:
                 expect_reply=item.expect_reply,
                 left_ms=item.left_ms,
                 conversation_id=item.conversation,
+                kept_there=True,
             ),
         )
         self._keep(tx, id_, Copy(node=node, home=item.ticket, use_by=item.use_by))

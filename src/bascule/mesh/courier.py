@@ -1,4 +1,4 @@
-"""Envelopes on their way: what is due for a node in one turn of the loop rides together, and its receipts with it."""
+"""Envelopes on their way: what one commit made due for a node rides together, and its receipts with it."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,10 +16,12 @@ from gabp import codec
 
 # Receipts wait this long for something to ride with; they are in nobody's way.
 RECEIPTS_MS = 50
+# In one that goes directly: the other machine answers what came with the first one while it reads the second.
+MAX_LIVE_ITEMS = 16
 # An envelope is not filled further than this: one that is lost costs less, and the receiver's loop turns.
 MAX_BATCH_BYTES = 256 * 1024
-# What `{"v":1,"anchor":[…],"items":[]}` takes beside its items.
-_FRAME_BYTES = 256
+# What `{"v":1,"half":"…","held":"…","anchor":[…],"items":[]}` takes beside its items.
+_FRAME_BYTES = 512
 
 
 class Courier:
@@ -50,6 +52,7 @@ class Courier:
         # False while nothing may be sent: this node is a clone, or revoked.
         self.allowed: Callable[[], bool] = lambda: True
         outbox.on_due = self._item_due
+        journal.on_landed.append(self._flush_landed)
 
     def confirm(self, node: str, taken: Taken) -> None:
         """Say that an item is on our disk, or why it is not."""
@@ -73,7 +76,7 @@ class Courier:
         """What is not confirmed: directly if the node is there, and into its mailbox if it may be away."""
         if not self.allowed():
             return
-        letter = self._letter(node, [codec.encode(item)])
+        letter = self._signed(node, [codec.encode(item)])
         self.post.send(node.card.node, letter)
         if not self._nodes.is_reachable(node):
             self.post.mail(node.card.node, letter)
@@ -85,10 +88,18 @@ class Courier:
         self._flush_soon(name)
 
     def _flush_soon(self, name: str) -> None:
-        """In a turn of its own, so that what is committed together is sent together."""
+        """Behind the batch that landed, or in a turn of its own: what is committed together is sent together."""
         if name not in self._flushing:
             self._flushing.add(name)
-            self._timers.after_ms(0, lambda _now: self._flush(name))
+            if not self._journal.landing:
+                self._timers.after_ms(0, lambda _now: self._flush(name))
+
+    def _flush_landed(self) -> None:
+        for name in list(self._flushing):
+            self._flush(name)
+
+    def close(self) -> None:
+        self._journal.on_landed.remove(self._flush_landed)
 
     def _flush(self, name: str) -> None:
         self._flushing.discard(name)
@@ -102,6 +113,9 @@ class Courier:
         rows = self._items.rows
         mail = [each for each, wanted in due.items() if each in rows and (wanted or not reachable)]
         live = [each for each in due if each in rows] if reachable else []
+        if mail:
+            # It is away, or has not said that it has them: in another life it cannot open what is not signed.
+            node.pair.end_session()
         if live or name in self._receipts:
             self._send(node, live, mail=not reachable)
         if mail:
@@ -109,17 +123,19 @@ class Courier:
             self._mail(node, mail)
 
     def _send(self, node: Node, item_ids: list[str], *, mail: bool) -> None:
-        for batch in self._batches(node.card.node, item_ids, receipts=True):
-            letter = self._letter(node, batch[1])
+        most = MAX_ITEMS if mail else MAX_LIVE_ITEMS
+        for batch in self._batches(node.card.node, item_ids, most, receipts=True):
             if mail:
-                self.post.mail(node.card.node, letter)
+                self.post.mail(node.card.node, self._signed(node, batch[1]))
+            elif node.pair.in_session:
+                self.post.send(node.card.node, node.pair.seal_in_session(self._body(b"", batch[1])))
             else:
-                self.post.send(node.card.node, letter)
+                self.post.send(node.card.node, self._signed(node, batch[1]))
 
     def _mail(self, node: Node, item_ids: list[str]) -> None:
         name = node.card.node
-        for ids, items in self._batches(name, item_ids, receipts=False):
-            mailed = self.post.mail(name, self._letter(node, items))
+        for ids, items in self._batches(name, item_ids, MAX_ITEMS, receipts=False):
+            mailed = self.post.mail(name, self._signed(node, items))
             mailed.add_done_callback(partial(self._mailed, name, ids))
 
     def _mailed(self, name: str, ids: list[str], mailed: Deferred[None]) -> None:
@@ -127,7 +143,9 @@ class Courier:
         if not mailed.cancelled() and mailed.exception() is None:
             self._outbox.was_mailed(name, ids)
 
-    def _batches(self, name: str, item_ids: list[str], *, receipts: bool) -> Iterable[tuple[list[str], list[bytes]]]:
+    def _batches(
+        self, name: str, item_ids: list[str], most: int, *, receipts: bool
+    ) -> Iterable[tuple[list[str], list[bytes]]]:
         items: list[bytes] = []
         ids: list[str] = []
         size = 0
@@ -137,7 +155,7 @@ class Courier:
                 size += len(items[-1])
         for item_id in item_ids:
             data = self._items.rows[item_id].data
-            if items and (len(items) >= MAX_ITEMS or size + len(data) > MAX_BATCH_BYTES):
+            if items and (len(items) >= most or size + len(data) > MAX_BATCH_BYTES):
                 yield ids, items
                 items, ids, size = [], [], 0
             items.append(data)
@@ -146,10 +164,15 @@ class Courier:
         if items:
             yield ids, items
 
-    def _letter(self, node: Node, items: list[bytes]) -> bytes:
+    def _signed(self, node: Node, items: list[bytes]) -> bytes:
+        halves = b'"half":"%b","held":"%b",' % (node.pair.own_half.encode(), node.pair.peer_half.encode())
+        return node.pair.seal(self._body(halves, items))
+
+    def _body(self, halves: bytes, items: list[bytes]) -> bytes:
         anchor = codec.encode(self.anchor())
-        body = b'{"v":%d,"started":%d,"anchor":%b,"items":[%b]}' % (VERSION, self._started, anchor, b",".join(items))
-        return node.pair.seal(body)
+        return b'{"v":%d,"started":%d,%b"anchor":%b,"items":[%b]}' % (
+            *(VERSION, self._started, halves, anchor, b",".join(items)),
+        )
 
     def anchor(self) -> Anchor:
         seq, head = self._journal.durable_head

@@ -177,6 +177,7 @@ class Engine:
 
     def close(self) -> None:
         self.detach()
+        self.courier.close()
         self._closed = True
 
     def halt(self, why: str) -> None:

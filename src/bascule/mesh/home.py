@@ -118,7 +118,9 @@ class Home:
         item = params.item
         tx.subject = item.ticket
         before = self._mail.known(item.ticket)
-        reply = IncomingReply(call.principal, item.number, bytes(item.payload), item.metadata)
+        # Of several nodes another one could be the first to say its reply again.
+        kept_there = (ticket := self._state.home.rows.get(item.ticket)) is not None and ticket.has_one_node
+        reply = IncomingReply(call.principal, item.number, bytes(item.payload), item.metadata, kept_there)
         self._mail.answer(tx, item.ticket, reply)
         self._record(tx, item, params.envelope)
         self._after_change(tx, calling_node(call), params, before.status if before is not None else None)

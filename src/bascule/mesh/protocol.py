@@ -29,6 +29,7 @@ _Handle = Annotated[str, Meta(pattern=AGENT_ID_PATTERN)]
 _Rank = Annotated[int, Meta(ge=0, le=2**53)]
 _Ms = Annotated[int, Meta(ge=0, le=2**53)]
 _Text = Annotated[str, Meta(max_length=500)]
+_Half = Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{64})?$(?!\n)")]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", omit_defaults=True, gc=False):
@@ -162,6 +163,9 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     v: int
     # When the life of the sender's daemon began, see `Hello`.
     started: _Ms = 0
+    # Of signed letters: see `envelope`. The sender's half of a key, and the one of the receiver that it holds.
+    half: _Half = ""
+    held: _Half = ""
     anchor: Anchor
     items: Annotated[list[AnyItem], Meta(max_length=MAX_ITEMS)]
 

@@ -88,6 +88,11 @@ class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     # For a group of any node.
     any: bool = False
 
+    @property
+    def has_one_node(self) -> bool:
+        """Nobody else was asked, or will be."""
+        return not self.any and len(self.nodes) == 1
+
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A ticket from elsewhere. It stays until `use_by`, longer than the ticket itself: it is what makes an offer that

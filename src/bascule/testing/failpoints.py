@@ -6,7 +6,7 @@ nothing else, so that an unarmed daemon has no trace of this. It dies by SIGKILL
 
 The first word of a name says when a daemon gets there: `first` (a start in an empty directory), `start`, `stop`;
 `effect` when it acts outside its store; `halt` when everything is stopped or resumed; `rest` when nothing happens for a
-while; `mesh` when machines join; all others while it works.
+while; `mesh` when machines join, and ask each other; all others while it works.
 """
 
 import importlib
@@ -85,6 +85,8 @@ PLACES = {
     "mesh.joined": ("bascule.mesh.joining:Joining._accepted", BOTH),
     "mesh.fetched": ("bascule.mesh.admissions:Admissions.fetched", AFTER),
     "mesh.revoke": ("bascule.mesh.admissions:Admissions.revoke", AFTER),
+    "mesh.hand-over": ("bascule.broker.tickets:Tickets.hand_over", AFTER),
+    "mesh.show-reply": ("bascule.broker.tickets:Tickets.show_reply", AFTER),
     "stop.waits": ("bascule.daemon.compose:Daemon.stop_waits", BEFORE),
     "stop.farewell": ("bascule.daemon.lifecycle:_farewell", BEFORE),
     "stop.door": ("bascule.surfaces.http.server:HttpDoor.stop", BEFORE),

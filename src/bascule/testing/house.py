@@ -221,6 +221,7 @@ class House:
             self._within(self.gate.close(0))
             self._within(self.workspace.tasks.close())
             self._close_desktop()
+            self._close_mesh()
         self.clock.advance(down_seconds)
         self._start_life()
 
@@ -285,6 +286,15 @@ class House:
         if self.desktop is not None:
             self.run(self.desktop.end)
             self._within(self.desktop.close())
+
+    def _close_mesh(self) -> None:
+        bridge = self.life.bridges["mesh"]
+
+        async def close() -> None:
+            if bridge.close is not None:
+                await bridge.close()
+
+        self._within(close())
 
     def _begin_life(self) -> None:
         self.tokens = TokenBook()

@@ -1,4 +1,4 @@
-"""One connection to a server of NATS: what is written goes out once per turn of the loop, what comes is passed on as it
+"""One connection to a server of NATS: what is written goes out with the turn of the loop, what comes is passed on as it
 is read. It is not repaired: who lost it makes another.
 
 A client of our own, because nats-py needs a private attribute for our login, leaves a connection that breaks while
@@ -8,6 +8,7 @@ each message through a queue and a task.
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ import msgspec
 
 from bascule.foundation.deferred import Deferred
 from bascule.mesh.machine import nats_wire
-from bascule.mesh.machine.nats_wire import BadFrame, Control, FrameReader, Message
+from bascule.mesh.machine.nats_wire import BadFrame, Control, Event, FrameReader, Message
 from gabp import codec
 
 # Over a slow line a TLS handshake takes a second or two.
@@ -25,6 +26,9 @@ PING_SECONDS = 10.0
 MAX_PINGS = 2
 # Letters that wait to be written: beyond it the other end is stuck, and letters are refused.
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
+# After so long with what was read the loop turns: what the first letter brought is answered while the second is read.
+# Without it many questions move as one wave, and of two machines one always waits for the other.
+SLICE_SECONDS = 0.001
 
 Take = Callable[[Message], object]
 
@@ -56,9 +60,9 @@ class NatsConnection(asyncio.Protocol):
         self._on_error, self._on_lost, self._report = on_error, on_lost, report
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
+        # Read and not passed on. Nothing more is read meanwhile.
+        self._events: deque[Event] = deque()
         self._takers: dict[int, Take] = {}
-        self._unsent: list[bytes] = []
-        self._unsent_bytes = 0
         # Who waits for a PONG, in the order of the pings.
         self._pings: list[Deferred[None]] = []
         self._greeted: Deferred[None] = Deferred()
@@ -145,18 +149,12 @@ class NatsConnection(asyncio.Protocol):
 
     def _stuck(self, more: int) -> bool:
         assert self._transport is not None
-        return self._unsent_bytes + self._transport.get_write_buffer_size() + more > MAX_UNSENT_BYTES
+        return self._transport.get_write_buffer_size() + more > MAX_UNSENT_BYTES
 
     def _write(self, data: bytes) -> None:
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent.append(data)
-        self._unsent_bytes += len(data)
-
-    def _flush(self) -> None:
-        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
-        if unsent and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"".join(unsent))
+        """Into the transport's buffer, which leaves with this turn of the loop."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
     # -- in
 
@@ -169,11 +167,33 @@ class NatsConnection(asyncio.Protocol):
         except BadFrame as error:
             self._fail(f"it does not speak as NATS does: {error}")
             return
-        for event in events:
+        waits = bool(self._events)
+        self._events += events
+        if not waits:
+            self._pass_slice()
+
+    def _pass_slice(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SLICE_SECONDS
+        while self._events:
+            event = self._events.popleft()
             if isinstance(event, Message):
                 self._pass_on(event)
             else:
                 self._listen(event)
+            if self._events and loop.time() >= until:
+                self._pause()
+                loop.call_soon(self._pass_rest)
+                return
+
+    def _pass_rest(self) -> None:
+        self._pass_slice()
+        if not self._events and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def _pass_on(self, message: Message) -> None:
         take = self._takers.get(message.sid)
@@ -229,6 +249,7 @@ class NatsConnection(asyncio.Protocol):
         if self._lost is not None:
             return
         self._lost = why
+        self._events.clear()
         if self._timer is not None:
             self._timer.cancel()
         for later in (self._greeted, *self._pings):

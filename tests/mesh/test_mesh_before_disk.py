@@ -1,0 +1,183 @@
+"""What another machine has on its disk is shown here before it is on ours, and nothing of it is lost or done twice."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from machines import Machine, Machines
+
+from bascule.foundation.errors import NotFound
+from bascule.mesh import arrivals
+from bascule.testing.pending import Pending
+from bascule.testing.stores import HeldStore
+
+
+@pytest.fixture
+def pair() -> Iterator[Machines]:
+    with Machines("laptop", "desk", new_store=lambda: HeldStore(hold=False)) as machines:
+        machines["laptop"].house.register("Ada")
+        machines["desk"].house.register("Jerry")
+        machines.advance(1)
+        machines.settle()
+        yield machines
+
+
+def _disk(machine: Machine) -> HeldStore:
+    assert isinstance(machine.house.store, HeldStore)
+    return machine.house.store
+
+
+def _deliver(machines: Machines) -> None:
+    """What is on its way arrives, and no time passes."""
+    machines.advance(0)
+    while machines.deliver_one():
+        machines.advance(0)
+
+
+def _listen(machine: Machine) -> Pending:
+    return machine.house.begin("agent:Jerry", "inbox.take", {"agentId": "Jerry", "waitMs": 60_000})
+
+
+def _ask(machine: Machine) -> Pending:
+    params = {"agentId": "Jerry@desk", "payload": "why?", "ticketId": "why-1", "waitMs": 60_000}
+    return machine.house.begin("agent:Ada", "messages.send", params)
+
+
+def _offers(machine: Machine) -> int:
+    return sum(each["method"] == "mesh.offer" for each in machine.house.ledger())
+
+
+def _answered(pair: Machines) -> tuple[Pending, dict[str, Any]]:
+    """Ada's question, and the message as Jerry gets it."""
+    listening = _listen(pair["desk"])
+    asked = _ask(pair["laptop"])
+    _deliver(pair)
+    (message,) = listening.result()["messages"]
+    return asked, message
+
+
+def test_a_message_is_handed_over_before_it_is_on_disk_and_confirmed_after(pair: Machines) -> None:
+    desk = pair["desk"]
+    before = len(_disk(desk).batches)
+    _, message = _answered(pair)
+    assert message["payload"] == "why?"
+    assert len(_disk(desk).batches) == before
+    assert not desk.engine.courier._receipts
+    pair.advance(arrivals.HOLD_MS / 1000)
+    assert len(_disk(desk).batches) == before + 1
+    assert desk.engine.courier._receipts
+
+
+def test_a_message_and_the_reply_to_it_are_one_commit_and_the_reply_waits_for_it(pair: Machines) -> None:
+    desk = pair["desk"]
+    asked, message = _answered(pair)
+    disk = _disk(desk)
+    disk.hold = True
+    replied = desk.house.begin("agent:Jerry", "replies.post", {"ticketId": message["ticketId"], "payload": "so"})
+    (batch,) = disk.waiting
+    assert len(batch.ledger) == 2
+    _deliver(pair)
+    assert not replied.done
+    assert not asked.done
+    disk.hold = False
+    desk.house.run(disk.finish_all)
+    assert replied.done
+    _deliver(pair)
+    assert asked.result()["reply"]["payload"] == "so"
+
+
+def test_a_message_that_was_handed_over_and_lost_with_its_machine_comes_again_as_the_same(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    _, first = _answered(pair)
+    desk.crash()
+    pair.settle()
+    (second,) = desk.take("Jerry")
+    assert second["ticketId"] == first["ticketId"]
+    desk.reply("Jerry", second["ticketId"], "so")
+    pair.settle()
+    assert [each["payload"] for each in laptop.show("why-1")["replies"]] == ["so"]
+    assert _offers(desk) == 1
+
+
+def test_a_message_that_cannot_be_stored_is_taken_back_and_comes_again(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    disk = _disk(desk)
+    _, message = _answered(pair)
+    disk.hold = True
+    pair.advance(arrivals.HOLD_MS / 1000)
+    desk.house.run(lambda: disk.fail(OSError("no space left on device")))
+    with pytest.raises(NotFound):
+        desk.reply("Jerry", message["ticketId"], "too early")
+    assert desk.take("Jerry") == []
+    disk.hold = False
+    pair.advance(5)
+    pair.settle()
+    (again,) = desk.take("Jerry")
+    assert again["ticketId"] == message["ticketId"]
+    desk.reply("Jerry", again["ticketId"], "so")
+    pair.settle()
+    assert laptop.show("why-1")["response"] == "so"
+
+
+def test_a_reply_is_shown_to_who_waits_before_it_is_on_disk_at_home(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    asked, message = _answered(pair)
+    desk.reply("Jerry", message["ticketId"], "so")
+    before = len(_disk(laptop).batches)
+    _deliver(pair)
+    assert asked.result()["reply"]["payload"] == "so"
+    assert len(_disk(laptop).batches) == before
+    assert not laptop.engine.courier._receipts
+    # Who reads the ticket waits for the disk, as with every change.
+    assert laptop.show("why-1")["status"] == "responded"
+    assert len(_disk(laptop).batches) == before + 1
+    assert laptop.engine.courier._receipts
+
+
+@pytest.mark.parametrize("how", ["it dies", "its disk is full"])
+def test_a_reply_that_was_shown_and_not_stored_comes_again(pair: Machines, how: str) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    asked, message = _answered(pair)
+    desk.reply("Jerry", message["ticketId"], "so")
+    _deliver(pair)
+    assert asked.result()["reply"]["payload"] == "so"
+    if how == "it dies":
+        laptop.crash()
+    else:
+        disk = _disk(laptop)
+        disk.hold = True
+        pair.advance(arrivals.HOLD_MS / 1000)
+        laptop.house.run(lambda: disk.fail(OSError("no space left on device")))
+        disk.hold = False
+    assert laptop.show("why-1")["status"] == "pending"
+    pair.advance(5)
+    pair.settle()
+    shown = laptop.show("why-1")
+    assert shown["status"] == "responded"
+    assert [each["payload"] for each in shown["replies"]] == ["so"]
+    assert not desk.mesh.state.out.rows
+
+
+def test_a_reply_to_a_group_of_any_machine_is_shown_when_it_is_on_disk(pair: Machines) -> None:
+    """Another machine of the group could be the first to answer after a crash."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    desk.house.register("Rita", groups=["reviewers"])
+    pair.advance(1)
+    pair.settle()
+    waiting = desk.house.begin("agent:Rita", "inbox.take", {"agentId": "Rita", "waitMs": 600_000})
+    pair.advance(40)
+    pair.settle()
+    asked = laptop.house.begin(
+        "agent:Ada", "messages.send", {"agentId": "reviewers@any", "payload": "why?", "waitMs": 60_000}
+    )
+    _deliver(pair)
+    (message,) = waiting.result()["messages"]
+    desk.reply("Rita", message["ticketId"], "so")
+    disk = _disk(laptop)
+    disk.hold = True
+    _deliver(pair)
+    assert disk.waiting
+    assert not asked.done
+    disk.hold = False
+    laptop.house.run(disk.finish_all)
+    assert asked.result()["reply"]["payload"] == "so"
