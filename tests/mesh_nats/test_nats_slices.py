@@ -97,6 +97,6 @@ def test_what_was_read_and_not_passed_on_is_dropped_with_the_connection(monkeypa
         made.abort()
         await _turns()
         assert "2" not in happened
-        assert wire.told == ["pause", "abort", "resume"]
+        assert wire.told[:2] == ["pause", "abort"]
 
     asyncio.run(story())
