@@ -122,9 +122,9 @@ class KwinDesktop(Desktop):
         self.keyboard.stdin.flush()
         assert self.keyboard.stdout.readline() == "done\n"
 
-    def script(self, words):
-        """What KWin answers to a script that is not ours; it calls `report` once."""
-        return asyncio.run(_run_script(self.environment["DBUS_SESSION_BUS_ADDRESS"], self.directory, words))
+    def script(self, words, during=None):
+        """What KWin answers to a script that is not ours; it calls `report` once. It runs on `during` a call."""
+        return asyncio.run(_run_script(self.environment["DBUS_SESSION_BUS_ADDRESS"], self.directory, words, during))
 
     def views(self):
         return self.script(_LIST)
@@ -146,7 +146,7 @@ class KwinDesktop(Desktop):
         self.keyboard.stdout.close()
 
 
-async def _run_script(address, directory, words):
+async def _run_script(address, directory, words, during=None):
     bus = await MessageBus(bus_address=address).connect()
     answered = asyncio.get_running_loop().create_future()
 
@@ -177,7 +177,10 @@ async def _run_script(address, directory, words):
             (number,) = await call("/Scripting", "org.kde.kwin.Scripting", "loadScript", "ss", file.name, name)
             await call(f"/{number}", "org.kde.kwin.Script", "run")
             async with asyncio.timeout(PATIENCE):
-                return await answered
+                answer = await answered
+            if during is not None:
+                await asyncio.to_thread(during, answer)
+            return answer
         finally:
             await call("/Scripting", "org.kde.kwin.Scripting", "unloadScript", "s", name)
             bus.disconnect()

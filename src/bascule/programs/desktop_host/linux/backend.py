@@ -141,6 +141,9 @@ class LinuxDesktop:
     async def refreshed(self, element: Element) -> Element | None:
         return await self._trees.refreshed(element)
 
+    async def steady(self, element: Element, window: Window) -> tuple[Rect, Rect] | None:
+        return await self._trees.steady(element, window)
+
     async def element_at(self, window: Window, x: int, y: int) -> Key | None:
         return await self._trees.element_at(window, x, y)
 

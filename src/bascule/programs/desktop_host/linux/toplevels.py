@@ -52,6 +52,18 @@ def _distance(rect: Rect, window: Window, *, relative: bool) -> int:
     return sum(abs(a - b) for a, b in zip(rect, target, strict=True)) if rect != NOWHERE else sys.maxsize
 
 
+def believed(window: Window, top: Rect) -> Rect:
+    """Where a program that says places on the screen has its window. It hears that it was moved a moment later.
+
+    Its top level has the size of the window, or of the frame around it. One that has neither is where it is seen.
+    """
+    if top[2:] == window.rect[2:]:
+        return top
+    if top[2:] == window.outer[2:]:
+        return window.rect.moved(top.x - window.outer.x, top.y - window.outer.y)
+    return window.rect
+
+
 def inside_corner(window: Window, inside: Rect) -> tuple[int, int]:
     """Where on the screen the inside of an X window begins that its own program decorates.
 

@@ -118,8 +118,11 @@ class X11:
             return None
         client = self.display.create_resource_object("window", handle)
         geometry = client.get_geometry()
-        rect = self._place(client, geometry)
-        outer = rect if handle == top.id else self._place(top, top.get_geometry())
+        outer = rect = self._place(top, geometry if handle == top.id else top.get_geometry())
+        if handle != top.id:
+            # From the frame's place: both would be asked for at different moments of a window that moves.
+            inside = top.translate_coords(client, 0, 0)
+            rect = Rect(outer.x + inside.x, outer.y + inside.y, geometry.width, geometry.height)
         if rect.width <= 1 or rect.height <= 1:
             return None
         pid = self._pid(client)
@@ -226,6 +229,19 @@ class X11:
     def held_modifiers(self) -> int:
         """Shift, Ctrl, Alt, Super and AltGr that are down, on whichever keyboard; locks are not meant."""
         return int(self.root.query_pointer().mask & _MODIFIERS)
+
+    def pointer(self) -> tuple[int, int]:
+        found = self.root.query_pointer()
+        return int(found.root_x), int(found.root_y)
+
+    def place(self, handle: int) -> Rect:
+        window = self.display.create_resource_object("window", handle)
+        return self._place(window, window.get_geometry())
+
+    def is_of(self, x: int, y: int, handle: int) -> bool:
+        """Whether this window, and not a popup of its program, is what is there."""
+        child = self.root.translate_coords(self.root, x, y).child
+        return bool(child) and child.id == self._top(handle)
 
     def is_on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> bool:
         """Whether a button that is pressed there now goes to one of these windows, or to a popup of their program."""

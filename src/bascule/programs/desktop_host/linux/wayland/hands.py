@@ -9,11 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+import msgspec
+
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.clipboard import pieces
 from bascule.programs.desktop_host.linux.input import DOUBLE_CLICK_SECONDS, DRAG_STEP_SECONDS, DRAG_STEPS
 from bascule.programs.desktop_host.linux.wayland.clipboard import WaylandClipboard
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
+from bascule.programs.desktop_host.linux.wayland.devices import HOLD
 from bascule.programs.desktop_host.linux.wayland.keymaps import Stroke
 from bascule.programs.desktop_host.ports import Aborted, Elsewhere, Halt, Onto, Pasted, Window
 
@@ -36,24 +39,36 @@ class Devices(Protocol):
 
     def wheel(self, direction: str) -> None: ...
 
+    def release_buttons(self) -> None: ...
+
     def release_all(self) -> None: ...
 
 
 class Aimed(Protocol):
     """A window that can be brought to the front in the same write."""
 
-    screen: Rect
-
     def activate(self) -> None:
         """Kept until `flush`."""
+
+
+class Pointed(msgspec.Struct, frozen=True):
+    """A point of a window, as it was seen."""
+
+    aimed: Aimed
+    window: Window
+    point: tuple[int, int]
+    # Around all outputs.
+    screen: Rect
 
 
 class Front(Protocol):
     async def for_keys(self, handle: int) -> Aimed:
         """Elsewhere: a prompt has the keyboard for itself, or the window is not there any more."""
 
-    async def for_pointer(self, x: int, y: int, onto: Onto) -> Aimed:
+    async def for_pointer(self, x: int, y: int, onto: Onto) -> Pointed:
         """The window of these that is, or would be, on top there. Elsewhere: another's is."""
+
+    async def windows(self) -> list[Window]: ...
 
 
 class OneWriteHands:
@@ -128,32 +143,55 @@ class OneWriteHands:
         for turn in range(count):
             if turn:
                 await _pause(DOUBLE_CLICK_SECONDS, halt)
-            aimed = await self._front.for_pointer(x, y, onto)
+            at = await self._front.for_pointer(x, y, onto)
             halt.check()
-            aimed.activate()
-            self._devices.move(x, y, aimed.screen)
-            self._devices.button(button, down=True)
-            self._devices.button(button, down=False)
-            self._connection.flush()
+            at.aimed.activate()
+            self._devices.move(*at.point, at.screen)
+            try:
+                await self._hold(at)
+                halt.check()
+                self._devices.button(button, down=True)
+                self._devices.button(button, down=False)
+            finally:
+                self._devices.release_buttons()
+                self._connection.flush()
         await self._connection.roundtrip()
+
+    async def _hold(self, at: Pointed) -> None:
+        """A window may have been moved since it was looked at, and so another part of it be below the pointer.
+
+        The pointer is tied to what is below it by now, and only then it is looked again: where the window is where it
+        was, the part is the one that was meant, and whatever moves later takes the pointer's events with it.
+        """
+        if at.window.popup:
+            # A menu does not move by itself, and any button chooses.
+            return
+        self._devices.button(HOLD, down=True)
+        await self._connection.roundtrip()
+        now = next((each for each in await self._front.windows() if each.handle == at.window.handle), None)
+        if now is None or (now.rect, now.outer) != (at.window.rect, at.window.outer):
+            raise Elsewhere("the window was moved in that moment", "moved")
 
     async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
         for _ in range(steps):
-            aimed = await self._front.for_pointer(x, y, onto)
+            at = await self._front.for_pointer(x, y, onto)
             halt.check()
-            aimed.activate()
-            self._devices.move(x, y, aimed.screen)
+            at.aimed.activate()
+            self._devices.move(*at.point, at.screen)
             self._devices.wheel(direction)
             self._connection.flush()
         await self._connection.roundtrip()
 
     async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
-        aimed = await self._front.for_pointer(*start, onto)
+        at = await self._front.for_pointer(*start, onto)
         # Where it would be dropped is looked at before it is taken up, and again when it is let go.
         await self._front.for_pointer(*end, onto)
         halt.check()
-        screen = aimed.screen
-        aimed.activate()
+        # It stays on the pointer from here on, whatever moves.
+        start, end = at.point, (end[0] + at.point[0] - start[0], end[1] + at.point[1] - start[1])
+        onto = msgspec.structs.replace(onto, judged=None)
+        screen = at.screen
+        at.aimed.activate()
         self._devices.move(*start, screen)
         self._devices.button(1, down=True)
         self._connection.flush()

@@ -86,9 +86,12 @@ class FakeInput:
         axis, sign = WHEEL[direction]
         self._connection.request(self._device, "axis", axis, sign * STEP_UNITS)
 
-    def release_all(self) -> None:
+    def release_buttons(self) -> None:
         for button in tuple(self._buttons):
             self.button(button, down=False)
+
+    def release_all(self) -> None:
+        self.release_buttons()
         self.release_keys()
 
 
