@@ -64,6 +64,8 @@ class FakeScreen:
         self.gate = None
         # False: a session that shows no pictures, as most Wayland compositors.
         self.has_pictures = True
+        # False: one that cannot hold keys and clicks to a window, as GNOME.
+        self.holds = True
 
     @property
     def host(self):
@@ -245,6 +247,7 @@ class FakeHost:
             params=resolved,
             picture=image if picture and self.screen.has_pictures else None,
             pictures=self.screen.has_pictures,
+            held=self.screen.holds,
         )
 
 

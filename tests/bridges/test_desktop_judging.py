@@ -227,6 +227,14 @@ def test_a_question_without_a_picture_says_that_there_can_be_none(desktop):
     assert question.get("picture") is None
 
 
+def test_a_question_says_where_keys_are_only_checked(desktop):
+    act = {"route": EDITOR, "text": "Dear Ann"}
+    assert "checked just before" not in desktop.asks("typeText", **act)["preview"]
+    desktop.screen.holds = False
+    question = desktop.asks("typeText", route=EDITOR, text="Dear Bob")
+    assert "checked just before they are sent" in question["preview"]
+
+
 def test_terminals_ask_every_time_and_say_why(desktop):
     act = {"route": XTERM, "text": "rm -rf ~"}
     question = desktop.asks("typeText", **act)

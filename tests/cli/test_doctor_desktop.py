@@ -18,6 +18,14 @@ def patient(tmp_path, **environment):
         ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures, keys and clicks"),
         ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "elements are read"),
         ({"WAYLAND_DISPLAY": "wayland-0", "XDG_CURRENT_DESKTOP": "KDE"}, Mark.WARN, "KWin was not told"),
+        ({"WAYLAND_DISPLAY": "wayland-0", "XDG_CURRENT_DESKTOP": "ubuntu:GNOME"}, Mark.WARN, "without our extension"),
+        # A terminal that knows of Xwayland alone is in a Wayland session all the same.
+        (
+            {"DISPLAY": ":0", "XDG_SESSION_TYPE": "wayland", "XDG_CURRENT_DESKTOP": "GNOME"},
+            Mark.WARN,
+            "without our extension",
+        ),
+        ({"DISPLAY": ":0", "XDG_SESSION_TYPE": "x11", "XDG_CURRENT_DESKTOP": "GNOME"}, Mark.OK, "X11 at :0"),
         ({}, Mark.INFO, "nor DISPLAY is set"),
     ],
 )

@@ -5,14 +5,15 @@ from typing import Literal
 from bascule.kernel.rows import Result
 
 # How sure it is that an event reaches the window that it is for. `held`: nothing can come between the look and the
-# event; `none`: no event can be sent.
-Hold = Literal["held", "none"]
+# event; `checked`: looked at first, and a window that takes the focus in that moment gets it; `none`: no event can be
+# sent.
+Hold = Literal["held", "checked", "none"]
 
 
 class Capabilities(Result, frozen=True, kw_only=True, omit_defaults=False):
     """As found by trying."""
 
-    # Whose windows: "X11", "sway", "KWin", "Wayland" for any other compositor.
+    # Whose windows: "X11", "sway", "KWin", "GNOME", "Wayland" for any other compositor.
     session: str
     # Where windows are, and which lies above which.
     places: bool

@@ -108,6 +108,8 @@ class ResolveResult(Result, frozen=True, kw_only=True):
     picture: InlineImage | None = None
     # False: this session shows none, whoever asks.
     pictures: bool = True
+    # False: it is an act, and its keys or click may reach another window that takes the focus in that moment.
+    held: bool = True
 
 
 class StopResult(Result, frozen=True, kw_only=True, omit_defaults=False):

@@ -37,6 +37,10 @@ _TERMINAL_NOTE: Final = (
     "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it."
 )
 _NO_PICTURE_NOTE: Final = "This session shows no pictures: what is said here is what the program says of itself."
+_CHECKED_NOTE: Final = (
+    "This session cannot hold keys and clicks to a window: where they go is checked just before they are sent, and a "
+    "window that takes the focus in that moment gets them."
+)
 _BEYOND_NOTE: Final = "These keys are for the desktop itself, whatever app is in front."
 
 
@@ -89,7 +93,7 @@ class Judging:
             _bound(call, found),
             lambda: (
                 previews.summary(call.method, params, found.bundle_id, found.element),
-                previews.preview(call.method, params, found, _notes(about, pictures=found.pictures)),
+                previews.preview(call.method, params, found, _notes(about, found)),
             ),
             picture=None if picture is None else msgspec.json.decode(f'"{picture.data}"'.encode(), type=bytes),
             illustrate=illustrate,
@@ -203,8 +207,13 @@ class Judging:
         return _offers(call.principal, _ROWS[call.method], about)
 
 
-def _notes(about: DesktopFacts, *, pictures: bool) -> tuple[str, ...]:
-    notes = ((_TERMINAL_NOTE, about.terminal), (_BEYOND_NOTE, about.beyond), (_NO_PICTURE_NOTE, not pictures))
+def _notes(about: DesktopFacts, found: ResolveResult) -> tuple[str, ...]:
+    notes = (
+        (_TERMINAL_NOTE, about.terminal),
+        (_BEYOND_NOTE, about.beyond),
+        (_NO_PICTURE_NOTE, not found.pictures),
+        (_CHECKED_NOTE, not found.held),
+    )
     return tuple(note for note, holds in notes if holds)
 
 

@@ -5,8 +5,9 @@ import os
 import sys
 
 from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
+from bascule.desktop.gnome import is_gnome
 from bascule.desktop.kwin import is_kde
-from bascule.desktop.machine import kwin_permission
+from bascule.desktop.machine import gnome_install, kwin_permission
 from bascule.programs.desktop_host.linux.programs import LAUNCHERS
 from bascule.programs.desktop_host.linux.wayland.sway_ipc import socket_path
 
@@ -36,9 +37,17 @@ def check_screen(patient: Patient) -> Verdict:
             "are no pictures, keys and clicks",
             "`bascule desktop kwin install` shows what it does and asks",
         )
+    if is_gnome(patient.environment):
+        if gnome_install.installed():
+            return ok(f"Wayland at {wayland or 'an unnamed socket'}: GNOME, with our extension in its shell")
+        return warn(
+            f"Wayland at {wayland or 'an unnamed socket'}: GNOME without our extension: elements are read, pressed and "
+            "set; there are no places, pictures, keys and clicks",
+            "`bascule desktop gnome install` shows what it does and asks",
+        )
     if wayland:
         return warn(
-            f"Wayland at {wayland}, and the compositor is neither sway nor KWin: elements are read, pressed and set; "
+            f"Wayland at {wayland}, and the compositor is none of sway, KWin and GNOME: elements are read, pressed and set; "
             "there are no pictures, keys and clicks",
             "log in to sway, to KDE or to an Xorg session for the rest",
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from bascule.cli.console_pages import open_page
 from bascule.cli.talk import add_json, add_state_dir, connect, state_of
-from bascule.desktop.cli import kwin, person
+from bascule.desktop.cli import gnome, kwin, person
 from bascule.desktop.cli.ways import ask
 from bascule.foundation import paths
 from bascule.foundation.text import one_line, visible
@@ -46,6 +46,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _add_decisions(verbs)
     _add_looks(verbs)
     _add_acts(verbs)
+    gnome.add_verbs(verbs)
     kwin.add_verbs(verbs)
     report = verbs.add_parser("report", help="what an execution did, as an HTML page")
     report.add_argument("execution", metavar="EXECUTION", help="its executionId, or its directory of evidence")

@@ -221,6 +221,10 @@ class Desktop(Protocol):
         """False: no key and no click can be sent; what is done is done by elements' own programs."""
 
     @property
+    def holds(self) -> bool:
+        """False: keys and clicks go where it was right to send them a moment before, and not surely to that window."""
+
+    @property
     def inserts(self) -> bool:
         """Whether `insert` comes before `paste`: where a paste needs the focus, and that is not sure to stay."""
 

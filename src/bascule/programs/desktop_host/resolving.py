@@ -83,6 +83,7 @@ class Resolving:
             params=resolved,
             picture=picture,
             pictures=self._desktop.has_pictures,
+            held=self._desktop.holds or not row.confirmed,
         )
 
     async def _act(self, execution: Execution, method: str, intent: Any) -> _Meant:

@@ -168,6 +168,10 @@ class LinuxDesktop:
         return self._session.capabilities.keys != "none"
 
     @property
+    def holds(self) -> bool:
+        return "checked" not in (self._session.capabilities.keys, self._session.capabilities.clicks)
+
+    @property
     def inserts(self) -> bool:
         return self._session.capabilities.text == "field"
 

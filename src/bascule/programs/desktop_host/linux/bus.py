@@ -5,9 +5,10 @@ socket is full. So calls to one program are counted, and the caller sets a limit
 """
 
 import asyncio
+import os
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dbus_fast import Message, MessageType
@@ -24,6 +25,13 @@ _GONE: Final = frozenset(
     f"{DBUS}.Error.{name}"
     for name in ("UnknownObject", "ServiceUnknown", "NoReply", "Disconnected", "NameHasNoOwner", "NoServer")
 )
+
+
+def session_address(environment: Mapping[str, str]) -> str | None:
+    """Of the session bus. systemd's user bus is where a session's programs are, though only login shells are told."""
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    known = f"unix:path={runtime}/bus" if runtime and os.path.exists(os.path.join(runtime, "bus")) else None
+    return environment.get("DBUS_SESSION_BUS_ADDRESS") or known
 
 
 class BusError(Exception):

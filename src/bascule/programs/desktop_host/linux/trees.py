@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
@@ -22,7 +21,7 @@ from bascule.programs.desktop_host.linux.accessibility import (
     state_names,
 )
 from bascule.programs.desktop_host.linux.actions import Actions
-from bascule.programs.desktop_host.linux.bus import BusError, BusLost, Gone
+from bascule.programs.desktop_host.linux.bus import BusError, BusLost, Gone, session_address
 from bascule.programs.desktop_host.linux.parts import Windows
 from bascule.programs.desktop_host.linux.toolkits import SLOWEST, Quirks
 from bascule.programs.desktop_host.linux.toplevels import assigned, believed, inside_corner, origin
@@ -114,12 +113,7 @@ class Trees:
 
     @property
     def session_bus(self) -> str | None:
-        session = self._environment.get("DBUS_SESSION_BUS_ADDRESS")
-        runtime = self._environment.get("XDG_RUNTIME_DIR")
-        if session is None and runtime and os.path.exists(os.path.join(runtime, "bus")):
-            # systemd's user bus is where a session's programs are, though only login shells are told.
-            return f"unix:path={runtime}/bus"
-        return session
+        return session_address(self._environment)
 
     async def accessibility(self) -> Accessibility:
         async with self._opening:

@@ -99,7 +99,7 @@ class OneWriteHands:
                 aimed.activate()
                 self._devices.press(stroke)
                 self._connection.flush()
-                await _pause(delay, halt)
+                await pause(delay, halt)
         finally:
             await self.release_all()
 
@@ -142,7 +142,7 @@ class OneWriteHands:
     async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
         for turn in range(count):
             if turn:
-                await _pause(DOUBLE_CLICK_SECONDS, halt)
+                await pause(DOUBLE_CLICK_SECONDS, halt)
             at = await self._front.for_pointer(x, y, onto)
             halt.check()
             at.aimed.activate()
@@ -197,11 +197,11 @@ class OneWriteHands:
         self._connection.flush()
         try:
             for step in range(1, DRAG_STEPS + 1):
-                await _pause(DRAG_STEP_SECONDS, halt)
+                await pause(DRAG_STEP_SECONDS, halt)
                 x, y = (a + (b - a) * step // DRAG_STEPS for a, b in zip(start, end, strict=True))
                 self._devices.move(x, y, screen)
                 self._connection.flush()
-            await _pause(DRAG_STEP_SECONDS, halt)
+            await pause(DRAG_STEP_SECONDS, halt)
             await self._front.for_pointer(*end, onto)
             halt.check()
         except (Elsewhere, Aborted):
@@ -244,7 +244,7 @@ class LiveHands:
         await (await self._hands()).release_all()
 
 
-async def _pause(seconds: float, halt: Halt) -> None:
+async def pause(seconds: float, halt: Halt) -> None:
     """Sleep, unless stopped."""
     end = asyncio.get_running_loop().time() + seconds
     while (left := end - asyncio.get_running_loop().time()) > 0:

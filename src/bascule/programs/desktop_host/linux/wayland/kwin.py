@@ -10,7 +10,7 @@ import msgspec
 
 from bascule.desktop.capabilities import Capabilities
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.linux.bus import Bus, BusError
+from bascule.programs.desktop_host.linux.bus import Bus, BusError, session_address
 from bascule.programs.desktop_host.linux.parts import Hands, Pictures, StopKeys, Windows
 from bascule.programs.desktop_host.linux.wayland import connection as wayland_connection
 from bascule.programs.desktop_host.linux.wayland import kwin_lender, kwin_pictures
@@ -109,11 +109,10 @@ class KwinLink:
 
     @property
     def _address(self) -> str:
-        runtime = self._environment.get("XDG_RUNTIME_DIR", "")
-        address = self._environment.get("DBUS_SESSION_BUS_ADDRESS")
-        if not address and not os.path.exists(os.path.join(runtime, "bus")):
+        address = session_address(self._environment)
+        if address is None:
             raise NotReachable("DBUS_SESSION_BUS_ADDRESS is not set")
-        return address or f"unix:path={runtime}/bus"
+        return address
 
     async def look(self) -> Seen:
         return await (await self.scripting()).look()

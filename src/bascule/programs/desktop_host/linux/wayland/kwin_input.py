@@ -3,66 +3,31 @@
 Keys have the numbers of the person's own keyboard, so what they mean is read off the layout that KWin has.
 """
 
-import os
 from collections.abc import Sequence
-from typing import Final
 
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.wayland.connection import Connection, Object
 from bascule.programs.desktop_host.linux.wayland.devices import BUTTONS, STEP_UNITS, WHEEL
-from bascule.programs.desktop_host.linux.wayland.keymaps import OWN_LAYOUT, Layout, Stroke, layout_of, strokes
-from bascule.programs.desktop_host.ports import NoSuchKey, NotReachable
-
-_KEYBOARD_CAPABILITY: Final = 2
-# A keymap of four layouts has about a hundred thousand.
-MAX_KEYMAP_BYTES: Final = 4 * 1024 * 1024
+from bascule.programs.desktop_host.linux.wayland.keymaps import Stroke
+from bascule.programs.desktop_host.linux.wayland.seat_keyboard import SeatKeyboard
 
 
 class FakeInput:
-    def __init__(self, connection: Connection, device: Object, layout: Layout) -> None:
+    def __init__(self, connection: Connection, device: Object, keyboard: SeatKeyboard) -> None:
         self._connection = connection
         self._device = device
-        self._layout = layout
+        self._keyboard = keyboard
         self._down: list[Stroke] = []
         self._buttons: list[int] = []
 
     @classmethod
     async def plugged_in(cls, connection: Connection, device: Object, seat: Object) -> "FakeInput":
         """The seat has a keyboard from then on, and with it a layout."""
-        capabilities = 0
-        keymap = ""
-
-        def on_capabilities(value: int) -> None:
-            nonlocal capabilities
-            capabilities = value
-
-        def on_keymap(_format: int, descriptor: int, size: int) -> None:
-            nonlocal keymap
-            keymap = _read(descriptor, size)
-
-        seat.handlers["capabilities"] = on_capabilities
         connection.request(device, "authenticate", "Bascule", "agents use this desktop, as far as you let them")
-        await connection.roundtrip()
-        if not capabilities & _KEYBOARD_CAPABILITY:
-            raise NotReachable("KWin's seat has no keyboard")
-        keyboard = connection.create(seat, "get_keyboard", "wl_keyboard")
-        keyboard.handlers["keymap"] = on_keymap
-        await connection.roundtrip()
-        if not keymap:
-            raise NotReachable("KWin does not say which keyboard layout there is")
-        made = cls(connection, device, layout_of(keymap))
-        keyboard.handlers["keymap"] = made._on_keymap
-        return made
-
-    def _on_keymap(self, _format: int, descriptor: int, size: int) -> None:
-        """The person has chosen other layouts."""
-        self._layout = layout_of(_read(descriptor, size))
+        return cls(connection, device, await SeatKeyboard.found(connection, seat))
 
     def strokes(self, keys: Sequence[str]) -> list[Stroke]:
-        found = strokes(keys, {**_named(OWN_LAYOUT), **self._layout})
-        if any(each.num_lock for each in found):
-            raise NoSuchKey("what the number pad means depends on Num Lock here: give the digit itself")
-        return found
+        return self._keyboard.strokes(keys)
 
     def press(self, stroke: Stroke) -> None:
         self._down.append(stroke)
@@ -93,15 +58,3 @@ class FakeInput:
     def release_all(self) -> None:
         self.release_buttons()
         self.release_keys()
-
-
-def _named(layout: Layout) -> Layout:
-    """Keys that are where they are on every keyboard: Escape, Return, the arrows."""
-    return {name: place for name, place in layout.items() if len(name) > 1}
-
-
-def _read(descriptor: int, size: int) -> str:
-    try:
-        return os.pread(descriptor, min(size, MAX_KEYMAP_BYTES), 0).rstrip(b"\0").decode("utf-8", "replace")
-    finally:
-        os.close(descriptor)

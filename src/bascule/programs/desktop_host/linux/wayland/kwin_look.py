@@ -99,7 +99,6 @@ class _Window(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    turn: str
     windows: Annotated[list[_Window], msgspec.Meta(max_length=MAX_WINDOWS)]
     active: str | None
     screen: _Place
@@ -163,10 +162,17 @@ class _Turn(msgspec.Struct):
 
 
 def seen_in(answer: str, program_of: Callable[[int], str | None]) -> Seen:
+    return described_windows(answer, program_of, handle_of, "KWin")
+
+
+def described_windows(
+    answer: str, program_of: Callable[[int], str | None], handle_of: Callable[[str], int | None], who: str
+) -> Seen:
+    """Windows in the words of our script, or of another program of ours inside a compositor."""
     try:
         parsed = _answers.decode(answer)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise BadAnswer(f"KWin described its windows in a way that is not known: {error}") from error
+        raise BadAnswer(f"{who} described its windows in a way that is not known: {error}") from error
     parsed.windows.sort(key=lambda each: (each.layer, each.order))
     windows: list[Window] = []
     ids: dict[int, str] = {}
