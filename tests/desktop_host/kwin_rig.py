@@ -44,8 +44,9 @@ class KwinDesktop(Desktop):
     name = "kwin"
     window_manager = None
 
-    def __init__(self, screen="1280x900x24", *, permitted=True):
+    def __init__(self, screen="1280x900x24", *, permitted=True, outputs=1, scale=1):
         self.permitted = permitted
+        self._outputs = ("--output-count", str(outputs), "--scale", str(scale))
         super().__init__(screen)
 
     def _start_bus(self):
@@ -74,7 +75,7 @@ class KwinDesktop(Desktop):
         reporter.chmod(0o700)
         width, height = screen.split("x")[:2]
         command = [kwin, "--virtual", "--width", width, "--height", height, "--socket", "wayland-k", "--no-lockscreen"]
-        self._command = (*command, "--xwayland", str(reporter))
+        self._command = (*command, *self._outputs, "--xwayland", str(reporter))
         self._names = names
         display = self.start_kwin()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

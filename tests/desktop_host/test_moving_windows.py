@@ -36,7 +36,7 @@ from bascule.programs.desktop_host.redaction import Typed
 from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-TRIES, WANTED = (10_000, 1_000) if LONG else (400, 15)
+TRIES, WANTED = (10_000, 1_000) if LONG else (400, 8)
 # A click that does not arrive at all has reached something else.
 LOST_SECONDS = 1.0
 EVERY_SECONDS = 0.004

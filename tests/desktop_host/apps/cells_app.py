@@ -9,6 +9,8 @@ from own_state import arguments  # noqa: E402 - after the bindings, as above
 
 STATE, TITLE, _ = arguments()
 ACROSS, SIZE = 8, 40
+# The one that a picture can be looked through for.
+COLOURED = 27
 
 
 def pressed(_, event, name):
@@ -24,6 +26,8 @@ for at in range(ACROSS * ACROSS):
     cell.set_size_request(SIZE, SIZE)
     cell.add_events(Gdk.EventMask.BUTTON_PRESS_MASK)
     cell.get_accessible().set_name(f"cell {at:02}")
+    if at == COLOURED:
+        cell.override_background_color(Gtk.StateFlags.NORMAL, Gdk.RGBA(1, 0, 0, 1))
     cell.connect("button-press-event", pressed, f"cell {at:02}")
     grid.attach(cell, at % ACROSS, at // ACROSS, 1, 1)
 window.add(grid)

@@ -230,7 +230,7 @@ class _Front:
     async def for_pointer(self, x: int, y: int, onto: Onto) -> Pointed:
         seen = await self._look()
         x, y = onto.follow(x, y, seen.windows)
-        if not seen.screen.contains(x, y):
+        if not any(each.contains(x, y) for each in seen.outputs):
             raise Elsewhere("the element is not on the screen any more", "moved")
         above = None
         for window in reversed(seen.windows):
