@@ -51,7 +51,8 @@ test: packages check
 	@$(PY) -m pytest $(WORKERS) $(ARGS)
 
 # BASCULE_LONG raises the counts inside tests; -m overrides the default that leaves `long` tests out.
-test-long: packages check
+test-long: check
+	@sh tools/setup.sh packages long
 	@BASCULE_LONG=1 $(PY) -m pytest $(WORKERS) -m 'long or not long' $(ARGS)
 
 # Only the loopback is there while they run: no client calls home, and none needs an account.

@@ -3,8 +3,8 @@
 #
 #   tools/setup.sh env [dev|bench] [DIR]  make or refresh .venv, or another one; returns in milliseconds when nothing
 #                                    changed
-#   tools/setup.sh packages [bench|fresh]  install the Debian packages that tests use, that the bench compares with,
-#                                    or that `make fresh` builds its root with
+#   tools/setup.sh packages [long|bench|fresh]  install the Debian packages that tests use, that `make test-long` uses
+#                                    besides, that the bench compares with, or that `make fresh` builds its root with
 #
 # Only sh and the usual small tools: this runs before we know that there is a Python at all.
 # PYTHON=/path/to/python chooses the interpreter.
@@ -36,6 +36,10 @@ set -eu
 #   curl      what a command inside a space asks an agent with
 #   time      one more way to run a program; dash has no keyword for it
 TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium libatomic1 xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland kwin-wayland libgl1-mesa-dri libegl-mesa0 kwin-style-breeze gcc libc6-dev qtwayland5 qt6-wayland gir1.2-gtklayershell-0.1 iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
+# And `make test-long`:
+#   gnome-shell  GNOME without a screen: 121 packages, 90 MB, one and a half minutes to install, so not for every test run
+#   libglib2.0-bin  has gsettings, which switches the extension on there
+LONG_PACKAGES="gnome-shell libglib2.0-bin"
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours
@@ -114,8 +118,10 @@ packages() {
             fail "make fresh needs: $missing"
         return 0
     fi
+    wanted=$TEST_PACKAGES
+    [ "${1:-}" != long ] || wanted="$TEST_PACKAGES $LONG_PACKAGES"
     # shellcheck disable=SC2086
-    missing=$(missing_packages $TEST_PACKAGES)
+    missing=$(missing_packages $wanted)
     [ -n "$missing" ] || return 0
     # shellcheck disable=SC2086
     install_packages "Tests use these Debian packages: $missing" $missing && return 0

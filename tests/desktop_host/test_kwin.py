@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import pty
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from host_process import HostProcess, Refused, route
 from hypothesis import given
 from hypothesis import strategies as st
 from kwin_rig import KwinDesktop
+from person_terminal import run_by_a_person, run_by_a_program
 
 from bascule.desktop.kwin import LENDER
 from bascule.desktop.machine import kwin_permission
@@ -312,32 +312,18 @@ def test_a_path_that_an_entry_would_cut_is_refused(home, monkeypatch):
         kwin_permission.plan()
 
 
-def bascule(*words, home, **more):
-    environment = {**os.environ, "HOME": str(home)}
-    return subprocess.Popen([sys.executable, "-P", "-m", "bascule.cli.start", *words], env=environment, **more)
-
-
 def test_nobody_but_a_person_at_a_terminal_can_say_yes(home):
-    with bascule("desktop", "kwin", "install", home=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
-        asked.communicate(b"y\n", timeout=PATIENCE)
-    assert asked.returncode != 0
+    assert run_by_a_program("desktop", "kwin", "install", HOME=str(home)) != 0
     assert not (home / ".local").exists()
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
 def test_everything_is_shown_before_the_question(home, answer):
-    ours, theirs = pty.openpty()
-    # The rest is the same terminal's, which shows it all.
-    with bascule("desktop", "kwin", "install", home=home, stdin=theirs, stdout=theirs, stderr=theirs) as asked:
-        os.close(theirs)
-        shown = b""
-        while b"[y/N]" not in shown:
-            shown += os.read(ours, 65_536)
+    def nothing_is_done():
         assert not (home / ".local").exists()
-        os.write(ours, answer.encode() + b"\n")
-        asked.wait(PATIENCE)
-    os.close(ours)
-    shown_text = shown.decode().replace("\r\n", "\n")
+
+    words = ("desktop", "kwin", "install")
+    shown_text = run_by_a_person(*words, answer=answer, when_asked=nothing_is_done, HOME=str(home))
     launcher = home / ".local/share/bascule/kwin/bascule-desktop-host"
     for line in (*kwin_permission.entry(str(launcher)).splitlines(), "static void lend(int asked) {", "-static"):
         assert line in shown_text

@@ -47,9 +47,9 @@ def check_screen(patient: Patient) -> Verdict:
         )
     if wayland:
         return warn(
-            f"Wayland at {wayland}, and the compositor is none of sway, KWin and GNOME: elements are read, pressed and set; "
-            "there are no pictures, keys and clicks",
-            "log in to sway, to KDE or to an Xorg session for the rest",
+            f"Wayland at {wayland}, and the compositor is none of sway, KWin and GNOME: elements are read, pressed and "
+            "set; there are no pictures, keys and clicks",
+            "log in to sway, to KDE, to GNOME or to an Xorg session for the rest",
         )
     if display:
         return ok(f"X11 at {display}")

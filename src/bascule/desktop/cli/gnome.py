@@ -2,19 +2,20 @@
 
 import argparse
 import shlex
-import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bascule.cli.setup.command import agreed
-from bascule.foundation.paths import UnsafePlace
-from bascule.local_client.exits import USAGE, WrongUsage
-from bascule.programs.helpers.terminal import say, show
+from bascule.desktop.cli.installing import indented, install_when_agreed
+from bascule.programs.helpers.terminal import show
+
+if TYPE_CHECKING:
+    from bascule.desktop.machine.gnome_install import Plan
 
 _WHAT = """\
 GNOME tells no program where windows are, and gives none pictures, keys and clicks; an extension of its shell has
 them. This one answers Bascule's desktop host alone: whoever asks it proves first that it can read a file which only
 you can read. Every program that runs as you, outside a sandbox, can read it too.
 """
+_DONE = "done; GNOME loads it when you log in the next time. Take it back with: bascule desktop gnome remove"
 
 
 def add_verbs(verbs: Any) -> None:
@@ -28,24 +29,13 @@ def add_verbs(verbs: Any) -> None:
 def run_install(_: argparse.Namespace) -> int:
     from bascule.desktop.machine import gnome_install as gnome
 
-    try:
-        planned = gnome.plan()
-        show(_WHAT)
-        for path, text in planned.files.items():
-            show(f"It writes {path}:\n\n{textwrap.indent(text, '    ')}\n")
-        show(f"writes a new random token into {planned.token} (0600)")
-        if planned.enable is not None:
-            show(f"and switches it on:\n\n    {shlex.join(planned.enable)}\n")
-        if not agreed("Do this?"):
-            say("nothing was done")
-            return USAGE
-        gnome.install(planned)
-    except gnome.CannotInstall as error:
-        raise WrongUsage(str(error), error.hint) from error
-    except (OSError, UnsafePlace) as error:
-        raise WrongUsage(f"the extension cannot be written: {error}") from error
-    show("done; GNOME loads it when you log in the next time. Take it back with: bascule desktop gnome remove")
-    return 0
+    return install_when_agreed("the extension", gnome.plan, _shown, gnome.install, _DONE)
+
+
+def _shown(planned: "Plan") -> str:
+    files = "".join(f"It writes {path}:\n\n{indented(text)}\n\n" for path, text in planned.files.items())
+    enable = f"and switches it on:\n\n    {shlex.join(planned.enable)}\n" if planned.enable is not None else ""
+    return f"{_WHAT}\n{files}It writes a new random token into {planned.token} (0600)\n{enable}"
 
 
 def run_remove(_: argparse.Namespace) -> int:

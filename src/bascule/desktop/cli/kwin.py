@@ -1,18 +1,22 @@
 """`bascule desktop kwin ...`: what a person must say to KWin before our host sees and uses windows there."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bascule.cli.setup.command import agreed
-from bascule.foundation.paths import UnsafePlace
-from bascule.local_client.exits import USAGE, WrongUsage
-from bascule.programs.helpers.terminal import say, show
+from bascule.desktop.cli.installing import indented, install_when_agreed
+from bascule.programs.helpers.terminal import show
+
+if TYPE_CHECKING:
+    from bascule.desktop.machine.kwin_permission import Plan
 
 _WHAT = """\
 KWin gives pictures, keys and clicks to programs that are named to it by their file. If that were Python, every Python
 program would have them. So a small launcher is made, which starts Bascule's desktop host and connects for it alone.
 Every program that runs as you can start that launcher, and so the host; without the host it gets nothing.
 """
+_DONE = """\
+done; take it back with: bascule desktop kwin remove
+a host that runs already must be started again: bascule desktop disable, then enable"""
 
 
 def add_verbs(verbs: Any) -> None:
@@ -26,23 +30,15 @@ def add_verbs(verbs: Any) -> None:
 def run_install(_: argparse.Namespace) -> int:
     from bascule.desktop.machine import kwin_permission as kwin
 
-    try:
-        planned = kwin.plan()
-        show(_WHAT)
-        show(f"It writes {planned.code_file}:\n\n{_indented(planned.code)}\n")
-        show(f"makes the launcher of it:\n\n    {' '.join(planned.compile)}\n")
-        show(f"and writes {planned.entry_file}:\n\n{_indented(planned.entry)}\n")
-        if not agreed("Do this?"):
-            say("nothing was done")
-            return USAGE
-        kwin.install(planned)
-    except kwin.CannotInstall as error:
-        raise WrongUsage(str(error), error.hint) from error
-    except (OSError, UnsafePlace) as error:
-        raise WrongUsage(f"the launcher cannot be written: {error}") from error
-    show("done; take it back with: bascule desktop kwin remove")
-    show("a host that runs already must be started again: bascule desktop disable, then enable")
-    return 0
+    return install_when_agreed("the launcher", kwin.plan, _shown, kwin.install, _DONE)
+
+
+def _shown(planned: "Plan") -> str:
+    return (
+        f"{_WHAT}\nIt writes {planned.code_file}:\n\n{indented(planned.code)}\n\n"
+        f"makes the launcher of it:\n\n    {' '.join(planned.compile)}\n\n"
+        f"and writes {planned.entry_file}:\n\n{indented(planned.entry)}\n"
+    )
 
 
 def run_remove(_: argparse.Namespace) -> int:
@@ -51,7 +47,3 @@ def run_remove(_: argparse.Namespace) -> int:
     for path in kwin.remove():
         show(f"removed {path}")
     return 0
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,7 +1,7 @@
 // Bascule's extension for GNOME Shell 43 and 44. The other part of this file is the same for every version.
 'use strict';
 
-const {Clutter, Gio, GLib, Meta, Shell} = imports.gi;
+const {Clutter, Gio, GLib, Meta, Shell, St} = imports.gi;
 const Main = imports.ui.main;
 const Keyboard = imports.ui.status.keyboard;
 

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from bascule.desktop.gnome import UUID, token_file
+from bascule.desktop.machine.installing import CannotInstall
 from bascule.foundation import paths
 
 _SOURCES: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "gnome_extension")
@@ -25,14 +26,6 @@ _SHARED: Final = "desktop.js"
 COMMAND_SECONDS: Final = 20.0
 _TOKEN_BYTES: Final = 32
 _SETTING: Final = ("org.gnome.shell", "enabled-extensions")
-
-
-class CannotInstall(Exception):
-    """What is missing, and what to do about it."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class Plan(msgspec.Struct, frozen=True):

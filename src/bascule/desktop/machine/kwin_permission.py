@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from bascule.desktop.machine.installing import CannotInstall
 from bascule.desktop.machine.kwin_launcher import host_command, source
 from bascule.foundation import paths
 
@@ -32,14 +33,6 @@ Exec={launcher}
 X-KDE-Wayland-Interfaces=org_kde_plasma_window_management,org_kde_kwin_fake_input
 X-KDE-DBUS-Restricted-Interfaces=org.kde.KWin.ScreenShot2
 """
-
-
-class CannotInstall(Exception):
-    """What is missing, and what to do about it."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -118,6 +118,28 @@ class Bus:
         descriptors: Sequence[int] = (),
     ) -> Any:
         """The first value of the answer; None when it has none."""
+        reply = await self._asked(destination, path, interface, member, signature, body, descriptors)
+        return reply.body[0] if reply.body else None
+
+    async def descriptor(  # noqa: PLR0917 - the order D-Bus has them in
+        self, destination: str, path: str, interface: str, member: str, signature: str, body: Sequence[Any]
+    ) -> int:
+        """The one that is answered with: the caller closes it."""
+        reply = await self._asked(destination, path, interface, member, signature, body, ())
+        if not reply.unix_fds:
+            raise BusError(f"{member} on {path}: no descriptor came")
+        return int(reply.unix_fds[0])
+
+    async def _asked(  # noqa: PLR0917 - as above
+        self,
+        destination: str,
+        path: str,
+        interface: str,
+        member: str,
+        signature: str,
+        body: Sequence[Any],
+        descriptors: Sequence[int],
+    ) -> Message:
         message = Message(
             destination=destination,
             path=path,
@@ -140,7 +162,7 @@ class Bus:
         if reply.message_type is MessageType.ERROR:
             name = reply.error_name or ""
             raise (Gone if name in _GONE else BusError)(f"{member} on {path}: {name}")
-        return reply.body[0] if reply.body else None
+        return reply
 
     async def maybe(self, *arguments: Any) -> Any:
         """`call`, with None for whatever the program does not do or no longer has."""

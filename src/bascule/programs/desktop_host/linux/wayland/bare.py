@@ -19,7 +19,7 @@ from bascule.programs.desktop_host.ports import NotReachable, Window
 
 WHY: Final = "this Wayland compositor gives this host no pictures, keys and clicks"
 REMEDY: Final = (
-    "log in to sway, to KDE or to an Xorg session; here elements are read, pressed and set, and nothing else"
+    "log in to sway, to KDE, to GNOME or to an Xorg session; here elements are read, pressed and set, and nothing else"
 )
 # Windows that were seen and are not there any more are forgotten beyond this.
 MAX_KNOWN: Final = 4_096

@@ -22,11 +22,11 @@ from bascule.programs.desktop_host.linux.wayland.connection import Connection, O
 from bascule.programs.desktop_host.ports import Clipboard as Outcome
 from bascule.programs.desktop_host.ports import Halt
 
-_TEXT_TYPES: Final = ("text/plain;charset=utf-8", "UTF8_STRING", "text/plain", "TEXT", "STRING")
+TEXT_TYPES: Final = ("text/plain;charset=utf-8", "UTF8_STRING", "text/plain", "TEXT", "STRING")
 # Clipboard managers that keep a history leave out what says this.
-_SECRET_HINT: Final = "x-kde-passwordManagerHint"  # noqa: S105 - the name of a type
+SECRET_HINT: Final = "x-kde-passwordManagerHint"  # noqa: S105 - the name of a type
 # How often it is looked whether somebody stopped us.
-_HALT_SECONDS: Final = 0.02
+HALT_SECONDS: Final = 0.02
 _READ_BYTES: Final = 64 * 1024
 # How soon a full pipe is looked at again.
 _PIPE_SECONDS: Final = 0.001
@@ -88,7 +88,7 @@ class WaylandClipboard:
                         continue
                     data = await self._receive(offer, kind, MAX_SAVED_BYTES - sum(map(len, saved.contents.values())))
                     if data is None:
-                        saved.lost = saved.lost or kind in _TEXT_TYPES
+                        saved.lost = saved.lost or kind in TEXT_TYPES
                     else:
                         saved.contents[kind] = data
         except TimeoutError:
@@ -124,7 +124,7 @@ class WaylandClipboard:
         """From the next write on a paste gives this text. Kept until `flush`, so that a key can go with it."""
         data = text.encode()
         self._taken.clear()
-        self._own({**dict.fromkeys(_TEXT_TYPES, data), _SECRET_HINT: b"secret"})
+        self._own({**dict.fromkeys(TEXT_TYPES, data), SECRET_HINT: b"secret"})
 
     def _own(self, content: dict[str, bytes]) -> None:
         before = self._source
@@ -139,13 +139,13 @@ class WaylandClipboard:
 
     def _on_send(self, kind: str, descriptor: int) -> None:
         data = self._content.get(kind, b"")
-        self._sending.start(self._send(descriptor, data, text=kind in _TEXT_TYPES), "clipboard")
+        self._sending.start(self._send(descriptor, data, text=kind in TEXT_TYPES), "clipboard")
 
     async def _send(self, descriptor: int, data: bytes, *, text: bool) -> None:
         os.set_blocking(descriptor, False)
         try:
             async with asyncio.timeout(TAKE_SECONDS):
-                await _write(descriptor, data)
+                await write_all(descriptor, data)
         except (OSError, TimeoutError):
             # Whoever asked has gone, or does not read.
             return
@@ -170,7 +170,7 @@ class WaylandClipboard:
             if asyncio.get_running_loop().time() > end:
                 return False
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_HALT_SECONDS):
+                async with asyncio.timeout(HALT_SECONDS):
                     await self._taken.wait()
         return True
 
@@ -189,7 +189,7 @@ class WaylandClipboard:
         return "restored" if saved.contents else "empty"
 
 
-async def _write(descriptor: int, data: bytes) -> None:
+async def write_all(descriptor: int, data: bytes) -> None:
     """All of it, and until the reader has taken it out of the pipe."""
     left = memoryview(data)
     while left or _unread(descriptor):

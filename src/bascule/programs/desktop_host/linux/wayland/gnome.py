@@ -20,6 +20,7 @@ from bascule.programs.desktop_host.linux.parts import Finding
 from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.linux.wayland.bare import BareSession, BareWindows
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
+from bascule.programs.desktop_host.linux.wayland.gnome_clipboard import GnomeClipboard
 from bascule.programs.desktop_host.linux.wayland.gnome_hands import GnomeHands
 from bascule.programs.desktop_host.linux.wayland.gnome_link import REMEDY, GnomeLink, NotThere
 from bascule.programs.desktop_host.linux.wayland.gnome_look import id_of, seen_in
@@ -192,7 +193,8 @@ class GnomeSession(BareSession):
         shell = self._shell = Shell(environment)
         self.windows = GnomeWindows(shell, self.bare_windows)
         self.pictures = GnomePictures(shell)
-        self.hands = GnomeHands(shell.link, shell.keyboard)
+        self._clipboard = GnomeClipboard(shell.link)
+        self.hands = GnomeHands(shell.link, shell.keyboard, self._clipboard)
         self._stop_keys = GnomeStopKeys(shell, on_stop_keys)
         self.stop_keys = self._stop_keys
         self.capabilities = WITHOUT
@@ -205,4 +207,5 @@ class GnomeSession(BareSession):
 
     async def close(self) -> None:
         await self._stop_keys.close()
+        await self._clipboard.close()
         self._shell.close()

@@ -10,7 +10,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from bascule.programs.desktop_host.linux.clipboard import pieces
 from bascule.programs.desktop_host.linux.input import DOUBLE_CLICK_SECONDS, DRAG_STEP_SECONDS, DRAG_STEPS
+from bascule.programs.desktop_host.linux.wayland.gnome_clipboard import GnomeClipboard
 from bascule.programs.desktop_host.linux.wayland.gnome_link import GnomeLink
 from bascule.programs.desktop_host.linux.wayland.gnome_look import id_of
 from bascule.programs.desktop_host.linux.wayland.hands import pause
@@ -45,9 +47,12 @@ class _Answer(msgspec.Struct):
 
 
 class GnomeHands:
-    def __init__(self, link: GnomeLink, keyboard: Callable[[], Awaitable[SeatKeyboard]]) -> None:
+    def __init__(
+        self, link: GnomeLink, keyboard: Callable[[], Awaitable[SeatKeyboard]], clipboard: GnomeClipboard
+    ) -> None:
         self._link = link
         self._keyboard = keyboard
+        self._clipboard = clipboard
 
     async def check_keys(self, keys: Sequence[str]) -> None:
         (await self._keyboard()).strokes(keys)
@@ -67,8 +72,29 @@ class GnomeHands:
     async def _press(self, window: Window, halt: Halt, events: Sequence[Event]) -> None:
         await self._act({"window": id_of(window.handle)}, halt, events)
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:  # noqa: ARG002 - nothing is put there
-        raise NotReachable("the field does not take the text from its own program, and nothing is pasted on GNOME")
+    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+        """Piece by piece: the text on the clipboard, then Ctrl+V into the window, as any other keys."""
+        parts = pieces(text)
+        strokes = (await self._keyboard()).strokes(("ctrl", "v"))
+        halt.check()
+        saved = await self._clipboard.save()
+        taken = 0
+        try:
+            for part in parts:
+                await self._clipboard.offer(part)
+                try:
+                    await self._press(window, halt, [*_down(strokes), *_up(strokes)])
+                except Elsewhere:
+                    if taken:
+                        break
+                    raise
+                if not await self._clipboard.wait_taken(halt):
+                    break
+                taken += 1
+        finally:
+            # Whatever happened: the person's clipboard is theirs.
+            outcome = await asyncio.shield(self._clipboard.restore(saved))
+        return Pasted(taken, len(parts), outcome)
 
     async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
         for turn in range(count):

@@ -44,7 +44,7 @@ class GnomeLink:
             if address is None:
                 raise NotReachable("DBUS_SESSION_BUS_ADDRESS is not set")
             self._shell = None
-            self._bus = await Bus.open(address)
+            self._bus = await Bus.open(address, descriptors=True)
         return self._bus
 
     async def open(self) -> None:
@@ -59,10 +59,10 @@ class GnomeLink:
 
     async def _prove(self, bus: Bus) -> str:
         token = _token()
-        found = await _owner(bus, BUS_NAME)
+        found = await owner_of(bus, BUS_NAME)
         if found is None:
             raise NotThere(f"{WHY}, which does not run")
-        if found != await _owner(bus, _SHELL):
+        if found != await owner_of(bus, _SHELL):
             raise NotReachable(f"another program than GNOME's shell has the bus name {BUS_NAME}: end it")
         ours = secrets.token_hex(_NONCE_BYTES)
         theirs, _, proved = str(await bus.call(found, BUS_PATH, BUS_NAME, "Hello", "s", (ours,))).partition(" ")
@@ -116,7 +116,7 @@ def _token() -> str:
         raise NotReachable(f"the token of the extension cannot be read: {error}") from error
 
 
-async def _owner(bus: Bus, name: str) -> str | None:
+async def owner_of(bus: Bus, name: str) -> str | None:
     try:
         return str(await bus.call(DBUS, "/org/freedesktop/DBus", DBUS, "GetNameOwner", "s", (name,)))
     except BusError as error:
