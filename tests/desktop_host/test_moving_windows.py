@@ -232,7 +232,7 @@ def test_a_point_that_follows_but_is_not_held_reaches_other_elements(rig, cells,
     """The control of what comes between the last look and the click."""
 
     @contextlib.contextmanager
-    def nothing(*_):
+    def nothing(*_, **__):
         yield
 
     async def no_hold(*_):

@@ -72,9 +72,9 @@ class Input:
                 if turn:
                     halt.pause(DOUBLE_CLICK_SECONDS)
                 halt.check()
-                with self._only(x, y, onto) as at:
+                with self._only(x, y, onto) as (*at, is_window):
                     self._point_at(*at)
-                    with self._held(*at, onto):
+                    with self._held(holds=is_window and onto.judged is not None):
                         self._button(button, down=True)
                         self._button(button, down=False)
 
@@ -83,7 +83,7 @@ class Input:
         self._move(x, y)
         for _ in range(steps):
             halt.check()
-            with self._only(x, y, onto) as at:
+            with self._only(x, y, onto) as (*at, _):
                 self._point_at(*at)
                 self._button(_WHEEL[direction], down=True)
                 self._button(_WHEEL[direction], down=False)
@@ -92,11 +92,11 @@ class Input:
         with self._released():
             halt.check()
             self._move(*start)
-            with self._only(*start, onto) as at:
-                self._point_at(*at)
+            with self._only(*start, onto) as (x, y, _):
+                self._point_at(x, y)
                 self._button(1, down=True)
             # It stays on the pointer from here on, whatever moves.
-            start, end = at, (end[0] + at[0] - start[0], end[1] + at[1] - start[1])
+            start, end = (x, y), (end[0] + x - start[0], end[1] + y - start[1])
             onto = msgspec.structs.replace(onto, judged=None)
             try:
                 for step in range(1, DRAG_STEPS + 1):
@@ -131,16 +131,18 @@ class Input:
         self._display.sync()
 
     @contextmanager
-    def _only(self, x: int, y: int, onto: Onto) -> Iterator[tuple[int, int]]:
-        """Where the point is by now: it moves with the window that it was judged in."""
+    def _only(self, x: int, y: int, onto: Onto) -> Iterator[tuple[int, int, bool]]:
+        """Where the point is by now: it moves with the window that it was judged in. And whether it is in a window that
+        was named, or in a popup."""
         with self._x11.undisturbed():
             if onto.judged is not None:
                 x, y = onto.judged.follow(x, y, self._x11.place(onto.judged.handle))
             if not self._x11.screen().contains(x, y):
                 raise Elsewhere("the element is not on the screen any more", "moved")
-            if not self._x11.is_on_top(x, y, onto.pid, onto.handles):
+            found = self._x11.on_top(x, y, onto.pid, onto.handles)
+            if found is None:
                 raise Elsewhere("another window covers the element", "covered")
-            yield x, y
+            yield x, y, found == "window"
 
     def _point_at(self, x: int, y: int) -> None:
         """The window, or the person's hand, may have moved since the pointer was brought there."""
@@ -148,13 +150,12 @@ class Input:
             xtest.fake_input(self._display, X.MotionNotify, x=x, y=y)
 
     @contextmanager
-    def _held(self, x: int, y: int, onto: Onto) -> Iterator[None]:
+    def _held(self, *, holds: bool) -> Iterator[None]:
         """Window managers take the click that brings a window to the front, and give it back a moment later: to what is
         there by then. While another button is down they do not, and it goes to what is there now.
 
         A menu has all clicks for itself, and any button chooses.
         """
-        holds = onto.judged is not None and self._x11.is_of(x, y, onto.judged.handle)
         if holds:
             self._button(HOLD, down=True)
         yield

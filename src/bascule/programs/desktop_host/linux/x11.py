@@ -4,7 +4,7 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import Xlib.error
 from Xlib import X, display
@@ -238,17 +238,14 @@ class X11:
         window = self.display.create_resource_object("window", handle)
         return self._place(window, window.get_geometry())
 
-    def is_of(self, x: int, y: int, handle: int) -> bool:
-        """Whether this window, and not a popup of its program, is what is there."""
-        child = self.root.translate_coords(self.root, x, y).child
-        return bool(child) and child.id == self._top(handle)
-
-    def is_on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> bool:
+    def on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> Literal["window", "popup"] | None:
         """Whether a button that is pressed there now goes to one of these windows, or to a popup of their program."""
         child = self.root.translate_coords(self.root, x, y).child
         if not child:
-            return False
-        return child.id in {self._top(each) for each in handles} or self._pid(child) == pid
+            return None
+        if child.id in {self._top(each) for each in handles}:
+            return "window"
+        return "popup" if self._pid(child) == pid else None
 
 
 def _text(value: Any) -> str:
