@@ -5,7 +5,6 @@ The control chooses the point in the same way and clicks there. It reaches other
 
 import asyncio
 import collections
-import contextlib
 import json
 import os
 import random
@@ -231,14 +230,10 @@ def test_the_point_alone_reaches_other_elements(rig, cells):
 def test_a_point_that_follows_but_is_not_held_reaches_other_elements(rig, cells, monkeypatch):
     """The control of what comes between the last look and the click."""
 
-    @contextlib.contextmanager
-    def nothing(*_, **__):
-        yield
-
     async def no_hold(*_):
         pass
 
-    monkeypatch.setattr(Input, "_held", nothing)
+    monkeypatch.setattr(Input, "_hold", lambda _: None)
     monkeypatch.setattr(OneWriteHands, "_hold", no_hold)
     sent, _ = run(rig, cells, guarded, tries=3_000, seconds=LOST_SECONDS)
     assert landed(cells) != sent

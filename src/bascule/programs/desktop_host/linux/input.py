@@ -74,9 +74,13 @@ class Input:
                 halt.check()
                 with self._only(x, y, onto) as (*at, is_window):
                     self._point_at(*at)
-                    with self._held(holds=is_window and onto.judged is not None):
-                        self._button(button, down=True)
-                        self._button(button, down=False)
+                    if not turn and is_window and onto.judged is not None:
+                        self._hold()
+                    self._button(button, down=True)
+                    self._button(button, down=False)
+                    if turn == count - 1 and HOLD in self._buttons_down:
+                        # Only now: toolkits count clicks, and another button between two makes them single ones.
+                        self._button(HOLD, down=False)
 
     def scroll(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
         halt.check()
@@ -149,18 +153,13 @@ class Input:
         if self._x11.pointer() != (x, y):
             xtest.fake_input(self._display, X.MotionNotify, x=x, y=y)
 
-    @contextmanager
-    def _held(self, *, holds: bool) -> Iterator[None]:
+    def _hold(self) -> None:
         """Window managers take the click that brings a window to the front, and give it back a moment later: to what is
         there by then. While another button is down they do not, and it goes to what is there now.
 
-        A menu has all clicks for itself, and any button chooses.
+        Not in a menu: it has all clicks for itself, and any button chooses.
         """
-        if holds:
-            self._button(HOLD, down=True)
-        yield
-        if holds:
-            self._button(HOLD, down=False)
+        self._button(HOLD, down=True)
 
     def _activate(self, onto: Onto, halt: Halt) -> None:
         """As the window manager does when it takes the click."""

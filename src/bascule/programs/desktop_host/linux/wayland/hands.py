@@ -140,21 +140,27 @@ class OneWriteHands:
     # -- pointer --
 
     async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
-        for turn in range(count):
-            if turn:
-                await pause(DOUBLE_CLICK_SECONDS, halt)
-            at = await self._front.for_pointer(x, y, onto)
-            halt.check()
-            at.aimed.activate()
-            self._devices.move(*at.point, at.screen)
-            try:
-                await self._hold(at)
+        at: Pointed | None = None
+        try:
+            for turn in range(count):
+                if turn:
+                    await pause(DOUBLE_CLICK_SECONDS, halt)
+                if at is None or at.window.popup:
+                    at = await self._front.for_pointer(x, y, onto)
+                    halt.check()
+                    at.aimed.activate()
+                    self._devices.move(*at.point, at.screen)
+                    await self._hold(at)
+                elif await self._now(at) is None:
+                    raise Elsewhere("the window is closed", "focus")
                 halt.check()
                 self._devices.button(button, down=True)
                 self._devices.button(button, down=False)
-            finally:
-                self._devices.release_buttons()
                 self._connection.flush()
+        finally:
+            # Only now: toolkits count clicks, and another button between two makes them single ones.
+            self._devices.release_buttons()
+            self._connection.flush()
         await self._connection.roundtrip()
 
     async def _hold(self, at: Pointed) -> None:
@@ -168,9 +174,12 @@ class OneWriteHands:
             return
         self._devices.button(HOLD, down=True)
         await self._connection.roundtrip()
-        now = next((each for each in await self._front.windows() if each.handle == at.window.handle), None)
+        now = await self._now(at)
         if now is None or (now.rect, now.outer) != (at.window.rect, at.window.outer):
             raise Elsewhere("the window was moved in that moment", "moved")
+
+    async def _now(self, at: Pointed) -> Window | None:
+        return next((each for each in await self._front.windows() if each.handle == at.window.handle), None)
 
     async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
         for _ in range(steps):
