@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,9 @@ os.environ.setdefault("BASCULE_MCP", "off")
 os.environ.setdefault("BASCULE_ANNOUNCE", "off")
 # One port for all daemons of a machine: who tests the console names another.
 os.environ.setdefault("BASCULE_CONSOLE_PORT", "off")
+# Images of containers often set it. Thousands of processes are started here: each would compile all it imports again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # `make test &` in a script starts this process, and all it starts, deaf to Ctrl-C: tests of it would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -35,6 +35,7 @@ QUICK = frozenset(
         "test_coverage_table.py",
         "test_bridge_list.py",
         "test_deferred.py",
+        "test_descriptors.py",
         "test_quick.py",
         "test_fair_share.py",
         "test_timers.py",

@@ -12,6 +12,7 @@ from bascule.workspace.machine.files.beneath import KernelOpener, Opener, Walkin
 from bascule.workspace.machine.files.root import WorkspaceRoot
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.files.syscalls import has_openat2
+from descriptors import Descriptors
 from faults.lacking import missing_here
 
 
@@ -46,7 +47,7 @@ def place(tmp_path, opener):
     (outside / "directory").mkdir(parents=True)
     (outside / "secret").write_bytes(SECRET)
     root = WorkspaceFiles((), opener=opener).open_root(os.fspath(inside))
-    before = len(os.listdir("/dev/fd"))
+    before = Descriptors()
     yield Place(inside, outside, root, ByName(root))
-    assert len(os.listdir("/dev/fd")) == before, "a descriptor was left open"
+    assert before.left() == []
     root.close()

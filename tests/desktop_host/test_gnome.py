@@ -16,7 +16,10 @@ from host_process import HostProcess, Refused, route
 from PIL import Image
 
 from bascule.desktop.gnome import BUS_NAME, BUS_PATH, UUID, proof
+from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.bus import DBUS, Bus, BusError
+from bascule.programs.desktop_host.linux.wayland.gnome import GnomeSession
+from bascule.programs.desktop_host.ports import Halt
 
 pytestmark = pytest.mark.long
 
@@ -29,6 +32,7 @@ QUESTIONS = {
     "Act": ("s", '{"at": [5, 5], "anywhere": true, "events": [["move", 7, 7]]}'),
     "Release": ("",),
     "Picture": ("(iiii)", [0, 0, 4, 4]),
+    "WindowPicture": ("s", "1"),
     "Clipboard": ("",),
     "SetClipboard": ("(say)", ["text/plain", b"theirs"]),
     "StopKeys": ("as", ["Ctrl+Alt+Shift+F12"]),
@@ -38,6 +42,12 @@ QUESTIONS = {
 # As the person does it, and as another program sees it.
 _COPY = "imports.gi.St.Clipboard.get_default().set_text(1, %s); true"
 _READ = "window.copied = ''; imports.gi.St.Clipboard.get_default().get_text(1, (_, text) => window.copied = text); true"
+
+# As a notification does it, with somebody's words in it.
+_COVER = """\
+window.cover = new imports.gi.St.Widget({style: 'background-color: rgb(255, 0, 0)', width: 1280, height: 900});
+Main.layoutManager.addTopChrome(window.cover); true
+"""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +90,7 @@ def test_the_doctor_finds_everything_and_calls_keys_checked(host):
     found = host.call("desktop.doctor")
     assert found["healthy"], found["issues"]
     can = found["capabilities"]
-    assert (can["session"], can["places"], can["pictures"]) == ("GNOME", True, "crop")
+    assert (can["session"], can["places"], can["pictures"]) == ("GNOME", True, "own")
     assert (can["keys"], can["clicks"], can["text"]) == ("checked", "checked", "field")
 
 
@@ -137,6 +147,39 @@ def test_a_window_below_another_is_brought_up_before_it_is_clicked(host, gnome, 
     below.until(double=1)
     assert "double" not in above.state
     assert gnome.focused() == below.title
+
+
+@pytest.mark.parametrize("app", ["gtk3", "gtk4", "qt6"])
+def test_a_picture_is_of_the_window_and_nothing_that_the_shell_draws_over_it(host, gnome, start, app, monkeypatch):
+    monkeypatch.setenv("HOME", gnome.environment["HOME"])
+    program = start(app)
+    host.act("desktop.focusWindow", route=route(program))
+
+    def shown():
+        seen = host.call("desktop.observe", route=route(program), options={"includeScreenshot": True})
+        return Image.open(host.evidence(seen) / "observe.png").convert("RGB")
+
+    before = shown()
+    gnome.eval(_COVER)
+    try:
+        # The control: whoever looks at the screen sees it.
+        everything = host.call("desktop.windows")["windows"]
+        frame = next(each["frame"] for each in everything if each["pid"] == program.pid)
+        assert asyncio.run(red_at(gnome, frame["x"] + 50, frame["y"] + 50))
+        now = shown()
+        assert (255, 0, 0) not in [colour for _, colour in now.getcolors(1 << 20)]
+        assert now.size == before.size
+    finally:
+        gnome.eval("window.cover.destroy(); true")
+
+
+async def red_at(gnome, x, y):
+    session = GnomeSession(gnome.environment, None)
+    await session.open()
+    try:
+        return (await session.pictures.grab(Rect(x, y, 1, 1))).pixels[:3] == b"\x00\x00\xff"
+    finally:
+        await session.close()
 
 
 def test_no_key_is_sent_while_the_shell_has_the_keyboard(host, gnome, start):
@@ -206,6 +249,28 @@ def test_the_stop_keys_stop_everything_and_are_bound_again_after_the_extension_w
     assert "F12" not in [name for name, _ in program.state["keys"]]
 
 
+def test_a_host_that_dies_leaves_no_key_down(gnome, start, monkeypatch):
+    program = start("gtk3")
+    monkeypatch.setenv("HOME", gnome.environment["HOME"])
+
+    def shift_is_down():
+        return bool(gnome.eval("global.get_pointer()[2] & 1"))
+
+    async def hold():
+        session = GnomeSession(gnome.environment, None)
+        await session.open()
+        (window,) = (each for each in await session.windows.windows() if each.pid == program.pid)
+        assert await session.windows.activate(window)
+        await session.hands._press(window, Halt(), [("key", 42, True)])
+        # The control: it is held for as long as its host is there.
+        await asyncio.to_thread(until, shift_is_down, "Shift is down")
+        session._shell.link.close()
+        await asyncio.to_thread(until, lambda: not shift_is_down(), "Shift is up again")
+        await session.close()
+
+    asyncio.run(hold())
+
+
 # -- who is answered --
 
 
@@ -265,9 +330,7 @@ def test_a_peer_without_the_token_is_answered_nothing(gnome):
 
 def test_without_its_guard_the_extension_would_answer_anybody(tmp_path):
     """The control of the guard: the same shell, with the one line taken out."""
-    gnome = GnomeDesktop(
-        changed=("return this._peers.get(name)?.open ?? false;", "return this._hands ??= new Hands();")
-    )
+    gnome = GnomeDesktop(changed=("return Boolean(this._peers.get(name)?.hands);", "return true;"))
     try:
 
         async def ask():

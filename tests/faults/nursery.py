@@ -18,6 +18,9 @@ from typing import Any, Self
 
 from patience import PATIENCE
 
+# What a daemon had to import itself follows behind it, in what it writes at its end.
+LATE = "imported after the fork:"
+
 
 class Nursery:
     """The process that forks; one for all tests of a module."""
@@ -128,8 +131,15 @@ def _serve() -> None:
     import bascule.client
     import bascule.daemon.lifecycle
     import bascule.testing.failpoints
+    from bascule.bridge_list import BRIDGES
+    from bascule.kernel.declared import named
 
     bascule.cli.main.build_parser()
+    # A daemon imports each part of a bridge when it asks for it.
+    for bridge in BRIDGES:
+        named(bridge.made_by)
+        for part in (bridge.rules, bridge.tables, bridge.settings, bridge.toolset, bridge.hooks):
+            part()
     # What is here stays: no child looks through it again.
     gc.freeze()
     living: set[int] = set()
@@ -153,6 +163,7 @@ def _serve() -> None:
 
 def _be_a_daemon(output: dict[str, Any], main: Any, plants: dict[str, Any]) -> None:
     code = 70
+    here = set(sys.modules)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         errors = os.open(output["state"] + ".stderr", flags, 0o600)
@@ -172,6 +183,8 @@ def _be_a_daemon(output: dict[str, Any], main: Any, plants: dict[str, Any]) -> N
     except BaseException:  # noqa: BLE001 - nothing of the forked process may go on in its parent's loop
         traceback.print_exc()
     finally:
+        if late := sorted(name for name in set(sys.modules) - here if name.startswith("bascule")):
+            sys.stderr.write(f"{LATE} {late}\n")
         sys.stderr.flush()
         os._exit(code)
 

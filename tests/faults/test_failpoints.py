@@ -16,7 +16,7 @@ import tempfile
 import pytest
 from checker import Checker
 from living import eventually
-from nursery import Forked, Nursery
+from nursery import LATE, Forked, Nursery
 from plants import PLANTS
 from workload import SETTINGS, History, Workload
 
@@ -265,6 +265,15 @@ def test_the_checker_sees_a_daemon_that_would(nursery, state, plant, point, word
         if word in seen:
             return
     raise AssertionError(f"in {TRIES} crashes it was never seen, only {seen}")
+
+
+def test_a_forked_daemon_has_nothing_left_to_import(nursery, state):
+    """Else each of hundreds imports it again, and that takes longer than all else that they do."""
+    with Forked(nursery, state) as daemon:
+        assert daemon.ready(), daemon.output()
+        daemon.signal(signal.SIGTERM)
+        assert daemon.wait() == 0, daemon.output()
+        assert LATE not in daemon.output()
 
 
 def test_every_planted_bug_is_looked_for():

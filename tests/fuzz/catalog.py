@@ -14,9 +14,14 @@ class Target(NamedTuple):
     max_bytes: int = 128
     # Branches that a run reaches at least; about half of what one does reach.
     least_coverage: int = 20
+    # Packages whose branches guide it. To instrument all of a daemon takes ten seconds, more than most runs.
+    instrumented: tuple[str, ...] = ("bascule", "bascule_mod", "gabp")
 
 
 LONG_FACTOR = 100
+
+# What reads a daemon's answers in somebody else's process.
+_CLIENTS = ("bascule.local_client", "bascule.programs.mcp_stdio")
 
 _JSON = (
     b'"',
@@ -177,7 +182,12 @@ TARGETS = {
         ),
     ),
     "answers": Target(
-        "outside", 3_000, (_ANSWER, _CHUNKS, _EVENTS, _REFUSED), (*_HTTP, b"\xb2", b"-1\r\n", b"data: "), 192
+        "outside",
+        3_000,
+        (_ANSWER, _CHUNKS, _EVENTS, _REFUSED),
+        (*_HTTP, b"\xb2", b"-1\r\n", b"data: "),
+        192,
+        instrumented=_CLIENTS,
     ),
     "settings": Target(
         "outside",
@@ -196,6 +206,7 @@ TARGETS = {
             b"tls_cert = 'x'",
         ),
         256,
+        instrumented=("bascule.daemon.config", "bascule.kernel.settings", "bascule.foundation"),
     ),
     "arguments": Target(
         "outside",
@@ -204,6 +215,7 @@ TARGETS = {
         (b"--", b"--state-dir", b"--config", b"logs", b"agents", b"person", b"clean", b"service", b"\0"),
         # argparse is not ours and not instrumented.
         least_coverage=3,
+        instrumented=("bascule.cli",),
     ),
     "shim_lines": Target(
         "outside",
@@ -225,6 +237,7 @@ TARGETS = {
             b"\n",
         ),
         256,
+        instrumented=_CLIENTS,
     ),
     "shim_link": Target(
         "outside",
@@ -244,6 +257,7 @@ TARGETS = {
         ),
         (*_RPC, b'"data":', b'"stream":', b'"item":', b'"agentToken":"x"', b'"retryAfterMs":', b"null", b"[]"),
         512,
+        instrumented=_CLIENTS,
     ),
     "link_door": Target(
         "doors",
@@ -285,6 +299,7 @@ TARGETS = {
             b'"waitMs":',
         ),
         1_024,
+        instrumented=("bascule.surfaces", "bascule.kernel", "bascule.broker", "bascule.wire", "gabp"),
     ),
 }
 

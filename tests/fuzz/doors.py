@@ -65,6 +65,10 @@ class _Scene:
         self.house._loop.set_exception_handler(lambda _loop, context: self._faults.append(context))
         self.house.register("Jerry")
         self.house.tokens.add("Jerry", hash_token("jerry"))
+        # One for all connections, as in a daemon: it takes milliseconds and memory to make.
+        self._requests = jsonrpc.Requests(
+            {name: each.params for name, each in self.house.gate.methods.items()} | {"mcp.request": McpRequest}
+        )
         self._mcp_sessions = LinkSessions(self.house.gate, self.house._log, toolsets_of())
 
     def close(self) -> None:
@@ -94,9 +98,7 @@ class _Scene:
             self._connections,
             self.house.clock,
             log=self.house._log,
-            requests=jsonrpc.Requests(
-                {name: each.params for name, each in self.house.gate.methods.items()} | {"mcp.request": McpRequest}
-            ),
+            requests=self._requests,
             turns=FairShare(),
             mcp_sessions=self._mcp_sessions,
         )

@@ -14,6 +14,7 @@ from bascule.foundation.errors import Conflict, NotFound, Unavailable
 from bascule.game import life
 from bascule.game.states import NEXT, GameState, Turn, after
 from bascule_mod.mod import Mod
+from descriptors import Descriptors
 from gabp import envelopes
 from gabp.errors import ErrorCode, GameError
 from patience import PATIENCE
@@ -219,8 +220,8 @@ async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
         await arena.subscribe("me", ["noise/a"])
         outcomes: dict[str, str] = {}
         going = True
-        # With one game that runs, as at the end; other tests of this process have some open too.
-        descriptors = len(os.listdir("/proc/self/fd"))
+        # With one game that runs, as at the end.
+        descriptors = Descriptors()
 
         async def player(name: str) -> None:
             number = 0
@@ -262,7 +263,7 @@ async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
         assert arena.counts == (0, 0)
         # What a launch leaves behind would be here many times.
         assert len(asyncio.all_tasks()) < 10
-        assert len(os.listdir("/proc/self/fd")) < descriptors + KILLS
+        assert len(descriptors.left()) < KILLS
 
 
 # -- reconnecting ---------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from ports import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONG = bool(os.environ.get("BASCULE_LONG"))
-WARM_UP_SECONDS = 300 if LONG else 10
-SECONDS = 3_600 if LONG else 30
+WARM_UP_SECONDS = 300 if LONG else 5
+SECONDS = 3_600 if LONG else 15
 # A client's process lives so long before it is killed in the middle of what it does.
 LIFE_SECONDS = 7.0
 # The bound, and what a minute cannot tell from it: caches with a bound of their own that still fill, and the

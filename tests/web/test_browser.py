@@ -313,7 +313,7 @@ def test_no_page_changes_or_reads_anything_by_any_name_in_any_shape(attack, auth
     # With auth off nothing but the gate is in the way, so that is where all hosts are tried.
     for host in HOSTS if auth == "off" or LONG else SOME_HOSTS:
         for shape in SHAPES:
-            if shape in SLOW and not LONG and host not in (SOME_HOSTS if auth == "off" else EVIL):
+            if shape in SLOW and not LONG and (auth == "on" or host not in SOME_HOSTS):
                 continue
             assert complaints(page.run(shape, host)) == [], (shape, host)
 

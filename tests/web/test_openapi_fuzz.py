@@ -45,7 +45,7 @@ FULL = (
     "200" if LONG else "2",
 )
 SOME = ("--phases", "coverage,fuzzing" if LONG else "fuzzing", "--max-examples", "100" if LONG else "2")
-FEW = ("--phases", "fuzzing", "--max-examples", "20" if LONG else "2", "--mode", "positive")
+FEW = ("--phases", "fuzzing", "--max-examples", "20" if LONG else "1", "--mode", "positive")
 CALLERS = {"an agent": FULL, "the user": SOME, "a wrong token": FEW, "no token": FEW}
 
 

@@ -15,6 +15,7 @@ const INTERFACE = `<node><interface name="${NAME}">
   <method name="Act"><arg type="s" direction="in"/><arg type="s" direction="out"/></method>
   <method name="Release"/>
   <method name="Picture"><arg type="(iiii)" direction="in"/><arg type="ay" direction="out"/></method>
+  <method name="WindowPicture"><arg type="s" direction="in"/><arg type="ay" direction="out"/></method>
   <method name="Clipboard"><arg type="(assay)" direction="out"/></method>
   <method name="SetClipboard"><arg type="(say)" direction="in"/></method>
   <method name="StopKeys"><arg type="as" direction="in"/><arg type="s" direction="out"/></method>
@@ -41,9 +42,8 @@ class Desktop {
     constructor(metadata) {
         this._tokenFile = Gio.File.new_for_path(metadata['x-bascule-token']);
         this._bus = Gio.DBus.session;
-        // By unique bus name: what was said so far, whether it is proved, and whether it wants the stop keys.
+        // By unique bus name: what was said so far, its hands once it has proved itself, and whether it wants the stop keys.
         this._peers = new Map();
-        this._hands = null;
         this._stop = null;
         this._exported = Gio.DBusExportedObject.wrapJSObject(INTERFACE, this);
         this._exported.export(this._bus, PATH);
@@ -73,7 +73,7 @@ class Desktop {
         this._forget(name);
         if (this._peers.size >= MAX_PEERS) {
             // Whoever proves nothing keeps nobody else out.
-            const idle = [...this._peers].find(([, peer]) => !peer.open);
+            const idle = [...this._peers].find(([, peer]) => !peer.hands);
             if (!idle) {
                 invocation.return_dbus_error(`${NAME}.Busy`, 'too many hosts talk to this extension: end one');
                 return;
@@ -82,7 +82,7 @@ class Desktop {
         }
         const watch = Gio.bus_watch_name_on_connection(
             this._bus, name, Gio.BusNameWatcherFlags.NONE, null, () => this._forget(name));
-        this._peers.set(name, {theirs, ours, watch, open: false, stop: false});
+        this._peers.set(name, {theirs, ours, watch, hands: null, stop: false});
         invocation.return_value(new GLib.Variant('(s)', [`${ours} ${proof}`]));
     }
 
@@ -98,8 +98,7 @@ class Desktop {
                     if (!peer || peer !== this._peers.get(name) || user !== new Gio.Credentials().get_unix_user() ||
                         proof !== wanted)
                         throw new Error('this is not the proof of the token');
-                    peer.open = true;
-                    this._hands ??= new Hands();
+                    peer.hands ??= new Hands();
                     invocation.return_value(null);
                 } catch (error) {
                     // One try for each number of ours.
@@ -110,7 +109,7 @@ class Desktop {
     }
 
     _isOpen(name) {
-        return this._peers.get(name)?.open ?? false;
+        return Boolean(this._peers.get(name)?.hands);
     }
 
     _token() {
@@ -133,10 +132,8 @@ class Desktop {
             return;
         this._peers.delete(name);
         Gio.bus_unwatch_name(peer.watch);
-        if (![...this._peers.values()].some(each => each.open)) {
-            this._hands?.close();
-            this._hands = null;
-        }
+        // No key of a host that is gone stays down, whoever else is there.
+        peer.hands?.close();
         this._dropStopKeys();
     }
 
@@ -187,18 +184,18 @@ class Desktop {
 
     // Looked at and sent in one turn of the shell. Mutter passes events through another thread, so what has the focus
     // may still change before they arrive: that is why these are called checked, and not held.
-    _act([asked], invocation) {
+    _act([asked], invocation, {hands}) {
         const {window, windows, pid, at, anywhere, events} = JSON.parse(asked);
         let refused = null;
         if (!anywhere)
-            refused = at ? pointRefused(at, windows, pid) : keysRefused(window, this._hands);
+            refused = at ? pointRefused(at, windows, pid) : keysRefused(window, hands);
         if (!refused)
-            this._hands.send(events);
+            hands.send(events);
         invocation.return_value(new GLib.Variant('(s)', [JSON.stringify(refused ?? {})]));
     }
 
-    _release(_, invocation) {
-        this._hands.release();
+    _release(_, invocation, {hands}) {
+        hands.release();
         invocation.return_value(null);
     }
 
@@ -207,14 +204,20 @@ class Desktop {
     _picture([[x, y, width, height]], invocation) {
         const stream = Gio.MemoryOutputStream.new_resizable();
         new Shell.Screenshot().screenshot_area(x, y, width, height, stream, (screenshot, result) => {
-            try {
-                screenshot.screenshot_area_finish(result);
-                stream.close(null);
-                const data = GLib.Variant.new_from_bytes(GLib.VariantType.new('ay'), stream.steal_as_bytes(), true);
-                invocation.return_value(GLib.Variant.new_tuple([data]));
-            } catch (error) {
-                invocation.return_dbus_error(`${NAME}.Failed`, error.message);
-            }
+            answerPicture(invocation, stream, () => screenshot.screenshot_area_finish(result));
+        });
+    }
+
+    // Of the window itself, whatever lies over it: nothing of one that has closed.
+    _windowPicture([id], invocation) {
+        const texture = windowOf(id)?.get_compositor_private()?.paint_to_content(null)?.get_texture();
+        const stream = Gio.MemoryOutputStream.new_resizable();
+        if (!texture) {
+            answerPicture(invocation, stream, () => true);
+            return;
+        }
+        Shell.Screenshot.composite_to_stream(texture, 0, 0, -1, -1, 1, null, 0, 0, 1, stream, (_, result) => {
+            answerPicture(invocation, stream, () => Shell.Screenshot.composite_to_stream_finish(result));
         });
     }
 
@@ -266,7 +269,7 @@ class Desktop {
 
     _onStop() {
         for (const [name, peer] of this._peers) {
-            if (peer.open && peer.stop)
+            if (peer.stop)
                 this._bus.emit_signal(name, PATH, NAME, 'StopPressed', null);
         }
     }
@@ -281,7 +284,7 @@ class Desktop {
 }
 
 // GJS calls a method of the plain name before one that ends in Async, so these alone have the names of the bus.
-for (const verb of ['Look', 'Activate', 'Act', 'Release', 'Picture', 'Clipboard', 'SetClipboard', 'StopKeys']) {
+for (const verb of ['Look', 'Activate', 'Act', 'Release', 'Picture', 'WindowPicture', 'Clipboard', 'SetClipboard', 'StopKeys']) {
     Desktop.prototype[`${verb}Async`] = function (words, invocation) {
         this._answer(`_${verb[0].toLowerCase()}${verb.slice(1)}`, words, invocation);
     };
@@ -335,6 +338,18 @@ class Hands {
     close() {
         this.release();
         this._keyboard = this._pointer = null;
+    }
+}
+
+// PNG.
+function answerPicture(invocation, stream, finish) {
+    try {
+        finish();
+        stream.close(null);
+        const data = GLib.Variant.new_from_bytes(GLib.VariantType.new('ay'), stream.steal_as_bytes(), true);
+        invocation.return_value(GLib.Variant.new_tuple([data]));
+    } catch (error) {
+        invocation.return_dbus_error(`${NAME}.Failed`, error.message);
     }
 }
 

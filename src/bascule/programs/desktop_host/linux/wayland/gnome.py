@@ -25,6 +25,7 @@ from bascule.programs.desktop_host.linux.wayland.gnome_hands import GnomeHands
 from bascule.programs.desktop_host.linux.wayland.gnome_link import REMEDY, GnomeLink, NotThere
 from bascule.programs.desktop_host.linux.wayland.gnome_look import id_of, seen_in
 from bascule.programs.desktop_host.linux.wayland.kwin_look import Seen
+from bascule.programs.desktop_host.linux.wayland.kwin_pictures import Captured, put_together
 from bascule.programs.desktop_host.linux.wayland.seat_keyboard import SeatKeyboard
 from bascule.programs.desktop_host.ports import BackendError, NotReachable, Shot, Window
 
@@ -36,7 +37,7 @@ KEYBOARD_TRIES: Final = 50
 KEYBOARD_SECONDS: Final = 0.02
 
 FULL: Final = Capabilities(
-    session="GNOME", places=True, pictures="crop", keys="checked", clicks="checked", elements=True, text="field"
+    session="GNOME", places=True, pictures="own", keys="checked", clicks="checked", elements=True, text="field"
 )
 WITHOUT: Final = msgspec.structs.replace(BareSession.capabilities, session="GNOME")
 
@@ -110,25 +111,40 @@ class GnomePictures:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:  # noqa: ARG002 - a crop of the screen
-        data: Any = await self._shell.link.ask("Picture", "(iiii)", list(rect))
-        try:
-            image = await asyncio.to_thread(_decoded, bytes(data), rect)
-        except (OSError, ValueError, TypeError) as error:
-            raise NotReachable(f"the screen cannot be captured: GNOME's shell gives no picture ({error})") from error
-        return Shot(rect=rect, pixels=image)
+    async def grab(self, rect: Rect, of: Sequence[Window] = ()) -> Shot:
+        if of:
+            seen = await self._shell.look()
+            there = [
+                Captured(seen.ids[each.handle], each.outer, (each.outer, each.rect, seen.buffers[each.handle]))
+                for each in of
+                if each.handle in seen.ids
+            ]
+            if (shot := await put_together(rect, there, self._window)) is not None:
+                return shot
+        # Where the shell puts something of its own around a window, a crop of the screen shows it where it is.
+        image = await _image(await self._shell.link.ask("Picture", "(iiii)", list(rect)))
+        if image.size != (rect.width, rect.height):
+            # A screen with a scale has more pixels than the numbers of its windows say.
+            image = image.resize((rect.width, rect.height), Image.Resampling.BILINEAR)
+        return Shot(rect=rect, pixels=image.tobytes("raw", "BGRX"))
+
+    async def _window(self, window: Captured) -> Image.Image | None:
+        data = await self._shell.link.ask("WindowPicture", "s", window.id)
+        return await _image(data) if data else None
 
     async def probe(self) -> None:
         await self.grab(Rect(0, 0, 1, 1))
 
 
-def _decoded(data: bytes, rect: Rect) -> bytes:
-    with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
-        shown = image.convert("RGB")
-    if shown.size != (rect.width, rect.height):
-        # A screen with a scale has more pixels than the numbers of its windows say.
-        shown = shown.resize((rect.width, rect.height), Image.Resampling.BILINEAR)
-    return shown.tobytes("raw", "BGRX")
+async def _image(data: Any) -> Image.Image:
+    def decoded() -> Image.Image:
+        with Image.open(io.BytesIO(bytes(data)), formats=("PNG",)) as image:
+            return image.convert("RGB")
+
+    try:
+        return await asyncio.to_thread(decoded)
+    except (OSError, ValueError, TypeError) as error:
+        raise NotReachable(f"the screen cannot be captured: GNOME's shell gives no picture ({error})") from error
 
 
 class GnomeStopKeys:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from PIL import Image
@@ -37,11 +37,11 @@ class _NoSuchWindow(NotReachable):
 
 
 class Captured(NamedTuple):
-    """A window by KWin's number."""
+    """A window by the compositor's number."""
 
     id: str
     frame: Rect
-    # KWin does not say what of a window is in its picture: one of these, by its size.
+    # A compositor does not say what of a window is in its picture: one of these, by its size.
     places: tuple[Rect, ...]
 
     def part_in(self, width: int, height: int) -> tuple[Rect, Rect] | None:
@@ -55,11 +55,24 @@ class Captured(NamedTuple):
 
 async def capture_windows(bus: Bus, rect: Rect, windows: Sequence[Captured]) -> Shot | None:
     """These alone, from the lowest to the topmost, without title bars of KWin's. None: where one is cannot be told."""
+
+    async def picture_of(window: Captured) -> Image.Image | None:
+        try:
+            return await _capture(bus, "CaptureWindow", "s", (window.id,))
+        except _NoSuchWindow:
+            return None
+
+    return await put_together(rect, windows, picture_of)
+
+
+async def put_together(
+    rect: Rect, windows: Sequence[Captured], picture_of: Callable[[Captured], Awaitable[Image.Image | None]]
+) -> Shot | None:
+    """From the lowest to the topmost. None: where one of them is cannot be told."""
     canvas = Image.new("RGB", (rect.width, rect.height), NOT_SHOWN)
     for window in windows:
-        try:
-            image = await _capture(bus, "CaptureWindow", "s", (window.id,))
-        except _NoSuchWindow:
+        image = await picture_of(window)
+        if image is None:
             # It has closed meanwhile, and is not in it.
             continue
         found = window.part_in(*image.size)
