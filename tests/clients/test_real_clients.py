@@ -117,7 +117,7 @@ def ask_as_task(client, model, other, terminal):
     return screen, message, before
 
 
-def hears_the_reply(model, screen, before):
+def reads_the_reply(model, screen, before):
     try:
         until(lambda: "four, Captain" in "".join(model.prompts[before:]), "the model was woken with the reply")
     except AssertionError as error:
@@ -128,7 +128,7 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
     client = make_client("claude", "--agent", "Kirk")
     screen, message, before = ask_as_task(client, model, spock(client.daemon), terminal)
     message.reply("four, Captain")
-    hears_the_reply(model, screen, before)
+    reads_the_reply(model, screen, before)
 
 
 def test_an_idle_claude_code_is_woken_by_the_reply_though_the_daemon_was_restarted(make_client, model, spock, terminal):
@@ -143,7 +143,7 @@ def test_an_idle_claude_code_is_woken_by_the_reply_though_the_daemon_was_restart
     client.daemon.kill()
     client.daemon.start()
     message.reply("four, Captain")
-    hears_the_reply(model, screen, before)
+    reads_the_reply(model, screen, before)
 
 
 def test_claude_code_has_our_prompts_and_its_form_answers_the_agent_and_nobody_else(make_client, model, terminal):

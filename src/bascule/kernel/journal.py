@@ -175,8 +175,8 @@ class Journal:
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
         self.fault: str | None = None
         self.on_fault: Callable[[str | None], None] | None = None
-        # While the callbacks of a batch run; and what is called behind all of them and before its answers, which make
-        # nothing that travels further: one letter for all that it made.
+        # While the callbacks of a batch run; and what they want to be called once, behind all of them and before its
+        # answers, which make nothing that travels further: one letter for all that it made.
         self.landing = False
         self.on_landed: list[Callable[[], None]] = []
 
@@ -318,8 +318,9 @@ class Journal:
         self.landing = True
         fault = _call_all(callback for tx in flight for callback in tx.after)
         self.landing = False
-        for callback in self.on_landed:
-            callback()
+        if self.on_landed:
+            behind, self.on_landed = self.on_landed, []
+            fault = _call_all(behind) or fault
         for waiting in answers:
             waiting.landed()
         for row in rows:
