@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up quick test test-long test-clients coverage warm check format docs docs-screens wheel bench fresh clean environment dev-environment packages
+.PHONY: help up quick test test-long test-clients bench-clients coverage warm check format docs docs-screens wheel bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -28,6 +28,7 @@ help:
 	@echo '  make test-long     every test with the large counts (an hour, not minutes)'
 	@echo '  make test-clients  real Claude Code, Codex and Gemini CLI from npm, scripted model (minutes, 900 MB)'
 	@echo '  make coverage      branch coverage by package, the worst first; TESTS=tests/wire runs some of the tests'
+	@echo '  make bench-clients what our hooks cost a call in each of them, beside no hook (minutes)'
 	@echo '  make fresh         make up, make test and the wheels in a new, minimal Debian that is removed afterwards'
 	@echo '  make format        rewrite the sources the way `make check` wants them'
 	@echo '  make docs          write the generated reference pages again'
@@ -64,6 +65,10 @@ test-long: packages warm check
 test-clients: packages dev-environment
 	@place=$$(BASCULE_TEST_INSTALL=1 $(PY) tests/npm_tools.py tests/clients/npm_packages.json) && \
 	BASCULE_CLIENTS="$$place" sh tools/only_loopback.sh $(PY) -m pytest -m clients tests/clients $(ARGS)
+
+bench-clients: packages dev-environment
+	@place=$$(BASCULE_TEST_INSTALL=1 $(PY) tests/npm_tools.py tests/clients/npm_packages.json) && \
+	BASCULE_CLIENTS="$$place" sh tools/only_loopback.sh $(PY) tests/clients/measure_calls.py $(ARGS)
 
 # The table is printed also when a test fails: what it measured is still true.
 coverage: packages dev-environment

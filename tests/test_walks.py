@@ -53,9 +53,9 @@ def sent(rig) -> Walk:
 
 
 @pytest.fixture(scope="module")
-def sent_on(rig) -> Iterator[Walk]:
+def sent_on(rig) -> Walk:
     with opened_laptop(rig) as laptop:
-        yield remote(rig, laptop)
+        return remote(rig, laptop)
 
 
 @pytest.fixture(scope="module")

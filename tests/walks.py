@@ -232,6 +232,9 @@ def decide(rig: Rig, person: SignedIn) -> Walk:
     return rig.walk("decide", f"/v1/approvals/{approval_id}/decision", YES, page, proof=page.prove(challenge, key))
 
 
+_TO_ANNA = "/agents/Anna@laptop/send"
+
+
 class Laptop:
     """A second daemon, which the rig's has joined in a mesh; Anna is there."""
 
@@ -256,11 +259,15 @@ class Laptop:
 
 def remote(rig: Rig, laptop: Laptop) -> Walk:
     """A message to an agent of another machine, until that machine's receipt has taken it out of the outbox here."""
-    path = "/agents/Anna@laptop/send"
-    rig.ask(path, {"payload": "first"})
+    rig.ask(_TO_ANNA, {"payload": "first"})
+    # Machines of a mesh also say that they are there, at any moment: the shortest walk is one without that.
+    return min((_remote_once(rig, laptop) for _ in range(3)), key=lambda walk: len(walk.hops))
+
+
+def _remote_once(rig: Rig, laptop: Laptop) -> Walk:
     laptop.await_receipts()
     controls = (rig.control, laptop.control)
-    answer, _ = rig._ask(rig.agent, path, {"payload": "hello"}, lambda: [each.begin() for each in controls])
+    answer, _ = rig._ask(rig.agent, _TO_ANNA, {"payload": "hello"}, lambda: [each.begin() for each in controls])
     assert answer.status == 200, answer
     eventually(lambda: rig.control.has_passed("Outbox.remove"), "the receipt is taken")
     now = time.monotonic_ns()
@@ -273,6 +280,8 @@ def opened_laptop(rig: Rig) -> Iterator[Laptop]:
     laptop = Laptop(rig)
     try:
         yield laptop
+        # Nothing of the mesh is in the walks that follow.
+        rig.person.call("mesh.leave")
     finally:
         laptop.node.close()
 

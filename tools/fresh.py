@@ -2,8 +2,9 @@
 
 It builds a throw-away Debian root with python3, python3-venv, make, git, ca-certificates and nothing else, clones the
 committed HEAD into it, runs `make up` until the daemon answers, as root and as a user without sudo, then `make test` as
-root, and uses the wheels of `make wheel` without git and make. It prints how long each took. The root, its mounts and
-its processes are gone afterwards, also after Ctrl-C; only after a failure the log stays, and the last line says where.
+root, uses the wheels of `make wheel` without git and make, and times `bascule on`. It prints how long each took. The
+root, its mounts and its processes are gone afterwards, also after Ctrl-C; only after a failure the log stays, and the
+last line says where.
 
 Needs root, mmdebstrap and the network. Package clients are configured on the machine, not by us: apt's sources and
 options, pip's and npm's configuration, the certificates they name, hosts and resolv.conf are copied into the root.
@@ -98,6 +99,11 @@ export PATH
 /tmp/game/bin/pip install --quiet dist/gabp-*.whl dist/bascule_mod-*.whl
 "$python" tools/try_installed.py /tmp/daemon /tmp/game
 """
+ON = """
+set -e
+[ -f dist/bascule-*.whl ] || make wheel
+python3 tools/try_on.py dist/gabp-*.whl dist/bascule-*.whl
+"""
 
 
 class Failed(Exception):
@@ -111,6 +117,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--up-only", action="store_true", help="leave `make test` and the wheels out (two minutes instead of twenty)"
     )
+    parser.add_argument("--on-only", action="store_true", help="only `bascule on`, timed (a few minutes)")
     parser.add_argument("--shell", action="store_true", help="open a shell in the root before it is removed")
     parser.add_argument("pytest", nargs="*", metavar="PYTEST_ARGUMENT", help="for `make test`, after --")
     chosen = parser.parse_args(arguments)
@@ -141,11 +148,15 @@ def visit(machine: "Machine", chosen: argparse.Namespace) -> None:
     # Another daemon on this machine has the port; the sockets answer all the same.
     up = "--tcp-optional" if port_taken() else ""
     try:
+        if chosen.on_only:
+            machine.step("`bascule on`, from the wheels to a governed call", "root", ON, "")
+            return
         machine.step("make up", "root", UP, up, until=ANSWERS)
         machine.step(f"make up, as {USER} without sudo", USER, UP, up, until=ANSWERS)
         if not chosen.up_only:
             machine.step("make test", "root", 'make test ARGS="$1"', " ".join(chosen.pytest))
             machine.step("the wheels, without git and make", "root", WHEELS, "")
+            machine.step("`bascule on`, from the wheels to a governed call", "root", ON, "")
     finally:
         if chosen.shell:
             command = [*ISOLATED, *machine.entering("root", "bash", "")]

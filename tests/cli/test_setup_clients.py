@@ -134,6 +134,16 @@ def test_codex_gets_notices_and_a_bell_for_its_queue(machine, monkeypatch):
     assert "is not woken" not in out
 
 
+@pytest.mark.parametrize(("version", "kind"), [("0.165.9", "command"), ("0.166.0", "mcp_tool")])
+def test_codex_is_told_in_passing_by_a_tool_only_where_it_knows_such_hooks(machine, monkeypatch, version, kind):
+    """One kind of hook that Codex does not know loses the whole file."""
+    fake_codex(machine, monkeypatch, version)
+    machine.setup("codex", "--yes")
+    found = handlers(machine, "codex")
+    assert {found[event][0]["type"] for event in ("UserPromptSubmit", "PostToolUse")} == {kind}
+    assert {found[event][0]["type"] for event in ("SessionStart", "Stop")} == {"command"}
+
+
 @pytest.mark.parametrize(
     ("version", "queue", "why"),
     [

@@ -1,10 +1,13 @@
 """Clients' own tools, seen by hooks: observed, decided about, undone; a test for each thing we rely on a client for."""
 
+import json
 import subprocess
 
 import pytest
 from client_program import BASCULE, DONE, PATIENCE, until
 from scripted_model import call
+
+from bascule.cli.setup.codex_trust import trust
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 # What Claude Code puts before the line one is in.
@@ -207,6 +210,50 @@ def test_what_codex_destroyed_with_its_own_shell_is_undone(codex, model, wire):
     found = until(lambda: undoable(daemon), f"the call is a run; Codex offers {model.tools}")
     daemon.call("runs.undo", {"runId": found[0]["runId"]})
     assert state(codex.project) == was
+
+
+def test_codex_calls_a_tool_of_ours_that_its_model_does_not_see(codex, model, wire):
+    """No program per call: only the beginning and the end of a session and of a turn start one."""
+    codex.switch_on()
+    groups = json.loads((codex.home / ".codex" / "hooks.json").read_text())["hooks"]
+    kinds = {event: {each["type"] for group in listed for each in group["hooks"]} for event, listed in groups.items()}
+    assert kinds["PreToolUse"] == kinds["PostToolUse"] == kinds["UserPromptSubmit"] == {"mcp_tool"}
+    model.script = codex_runs(model, "touch ran")
+    codex.run("please run")
+    assert not [each for each in model.everything if "native_hook" in each]
+    records = wire(codex.daemon).call("ledger.tail", {"limit": 200})
+    seen = [(each["method"], each["principal"].partition(":")[0]) for each in records]
+    assert {who for method, who in seen if method in ("native.before", "native.after")} == {"agent"}
+    assert {method for method, _ in seen} >= {"native.before", "native.after"}
+
+
+def test_a_session_of_codex_says_that_it_has_ended(codex, model, wire):
+    codex.switch_on()
+    daemon = wire(codex.daemon)
+    model.script = codex_runs(model, "true")
+    codex.run("please run")
+    (session,) = until(
+        lambda: [each for each in daemon.call("sessions.list", {}) if each["state"] == "ended"],
+        lambda: f"it ended: {daemon.call('sessions.list', {})}",
+    )
+    assert session["evidence"] == "SessionEnd"
+
+
+def test_to_codex_a_hook_that_names_what_its_event_does_not_have_is_one_that_failed(codex, model, wire):
+    """Why our hooks there name less than Claude Code's do; and the control: the call goes on, and nobody sees it."""
+    codex.switch_on()
+    file = codex.home / ".codex" / "hooks.json"
+    document = json.loads(file.read_text())
+    for group in document["hooks"]["PreToolUse"]:
+        for each in group["hooks"]:
+            each["input"]["agent"] = "${agent_id}"
+    file.write_text(json.dumps(document))
+    trust(codex.environment, str(codex.project))
+    model.script = codex_runs(model, "touch ran")
+    codex.run("please run")
+    assert (codex.project / "ran").exists()
+    methods = [each["method"] for each in wire(codex.daemon).call("ledger.tail", {"limit": 200})]
+    assert "native.before" not in methods
 
 
 def test_codex_obeys_a_denial(codex, model, wire):

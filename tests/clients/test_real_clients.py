@@ -1,5 +1,6 @@
 """Claude Code and Codex as users run them: they ask, they are asked, they are woken, they come back after a restart."""
 
+import json
 import re
 import sys
 import time
@@ -98,9 +99,8 @@ def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, mode
     assert [prompt for prompt in model.prompts if "[bascule]" in prompt]
 
 
-def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(make_client, model, spock, terminal):
-    client = make_client("claude", "--agent", "Kirk")
-    other = spock(client.daemon)
+def ask_as_task(client, model, other, terminal):
+    """Claude Code has asked Spock and rests; the screen, Spock's message, and how much the model had heard by then."""
     model.script = lambda prompt: (
         call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
     )
@@ -114,11 +114,36 @@ def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(m
     # Nobody has answered, and yet the call has: the model has heard of it and ended its turn.
     before = until(lambda: "ask Spock" not in model.prompts[-1] and len(model.prompts), "the call has returned")
     assert "started server-side task" in model.prompts[-1]
-    message.reply("four, Captain")
+    return screen, message, before
+
+
+def reads_the_reply(model, screen, before):
     try:
         until(lambda: "four, Captain" in "".join(model.prompts[before:]), "the model was woken with the reply")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
+
+
+def test_an_idle_claude_code_is_woken_by_the_task_that_its_question_has_become(make_client, model, spock, terminal):
+    client = make_client("claude", "--agent", "Kirk")
+    screen, message, before = ask_as_task(client, model, spock(client.daemon), terminal)
+    message.reply("four, Captain")
+    reads_the_reply(model, screen, before)
+
+
+def test_an_idle_claude_code_is_woken_by_the_reply_though_the_daemon_was_restarted(make_client, model, spock, terminal):
+    """It asks for its task over and over, and an error for an answer would leave its model asleep."""
+    client = make_client("claude", "--agent", "Kirk")
+    file = client.home / ".claude.json"
+    settings = json.loads(file.read_text())
+    # Else it starts a daemon of its own when ours is killed.
+    settings["mcpServers"]["agent-bridge"]["args"].append("--no-start")
+    file.write_text(json.dumps(settings))
+    screen, message, before = ask_as_task(client, model, spock(client.daemon), terminal)
+    client.daemon.kill()
+    client.daemon.start()
+    message.reply("four, Captain")
+    reads_the_reply(model, screen, before)
 
 
 def test_claude_code_has_our_prompts_and_its_form_answers_the_agent_and_nobody_else(make_client, model, terminal):

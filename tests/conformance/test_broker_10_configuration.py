@@ -100,6 +100,7 @@ SAMPLES = {
     "workspace_network": "on",
     "desktop_root": "/home/me/projects",
     "desktop_keep_out": "org.example.Bank",
+    "desktop_trust": "held",
     "announce": "off",
     "mcp": "off",
     "mcp_toolsets": "agents",

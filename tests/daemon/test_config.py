@@ -65,6 +65,7 @@ SAMPLES = {
     "max_processes": 1_016,
     "desktop_root": "/home/me/projects",
     "desktop_keep_out": "org.example.Bank",
+    "desktop_trust": "held",
     "announce": "off",
     "mcp": "off",
     "mcp_toolsets": "agents",

@@ -44,8 +44,9 @@ class KwinDesktop(Desktop):
     name = "kwin"
     window_manager = None
 
-    def __init__(self, screen="1280x900x24", *, permitted=True):
+    def __init__(self, screen="1280x900x24", *, permitted=True, outputs=1, scale=1):
         self.permitted = permitted
+        self._outputs = ("--output-count", str(outputs), "--scale", str(scale))
         super().__init__(screen)
 
     def _start_bus(self):
@@ -74,7 +75,7 @@ class KwinDesktop(Desktop):
         reporter.chmod(0o700)
         width, height = screen.split("x")[:2]
         command = [kwin, "--virtual", "--width", width, "--height", height, "--socket", "wayland-k", "--no-lockscreen"]
-        self._command = (*command, "--xwayland", str(reporter))
+        self._command = (*command, *self._outputs, "--xwayland", str(reporter))
         self._names = names
         display = self.start_kwin()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -122,9 +123,9 @@ class KwinDesktop(Desktop):
         self.keyboard.stdin.flush()
         assert self.keyboard.stdout.readline() == "done\n"
 
-    def script(self, words):
-        """What KWin answers to a script that is not ours; it calls `report` once."""
-        return asyncio.run(_run_script(self.environment["DBUS_SESSION_BUS_ADDRESS"], self.directory, words))
+    def script(self, words, during=None):
+        """What KWin answers to a script that is not ours; it calls `report` once. It runs on `during` a call."""
+        return asyncio.run(_run_script(self.environment["DBUS_SESSION_BUS_ADDRESS"], self.directory, words, during))
 
     def views(self):
         return self.script(_LIST)
@@ -146,7 +147,7 @@ class KwinDesktop(Desktop):
         self.keyboard.stdout.close()
 
 
-async def _run_script(address, directory, words):
+async def _run_script(address, directory, words, during=None):
     bus = await MessageBus(bus_address=address).connect()
     answered = asyncio.get_running_loop().create_future()
 
@@ -177,7 +178,10 @@ async def _run_script(address, directory, words):
             (number,) = await call("/Scripting", "org.kde.kwin.Scripting", "loadScript", "ss", file.name, name)
             await call(f"/{number}", "org.kde.kwin.Script", "run")
             async with asyncio.timeout(PATIENCE):
-                return await answered
+                answer = await answered
+            if during is not None:
+                await asyncio.to_thread(during, answer)
+            return answer
         finally:
             await call("/Scripting", "org.kde.kwin.Scripting", "unloadScript", "s", name)
             bus.disconnect()

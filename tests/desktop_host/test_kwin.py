@@ -26,6 +26,7 @@ from bascule.programs.desktop_host.linux.bus import Bus
 from bascule.programs.desktop_host.linux.wayland import kwin_look
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
 from bascule.programs.desktop_host.linux.wayland.kwin import KwinSession
+from bascule.programs.desktop_host.linux.wayland.kwin_input import FakeInput
 from bascule.programs.desktop_host.linux.wayland.kwin_lender import Lender, bus_socket
 from bascule.programs.desktop_host.linux.wayland.kwin_pictures import Captured, capture_area, capture_windows
 from bascule.programs.desktop_host.linux.wayland.kwin_stop_keys import code_of
@@ -216,6 +217,34 @@ def test_no_key_is_sent_to_a_locked_screen_or_by_another_layout(kwin, start, que
     finally:
         other.kill()
         other.stdout.close()
+
+
+@pytest.mark.parametrize("held", ["shift", "alt"])
+def test_a_modifier_that_the_person_holds_does_not_join_our_keys(kwin, start, held, monkeypatch):
+    app = start("gtk3")
+
+    async def keys():
+        session = KwinSession(kwin.with_permission(), None)
+        await session.open()
+        try:
+            (window,) = (each for each in await session.windows.windows() if each.pid == app.pid)
+            kwin.keys(f"hold {held}")
+            await session.hands.chord(["b"], Halt(), window)
+            until(lambda: ["b", 0] in app.state.get("keys", []), "the key arrives alone")
+            kwin.keys("release")
+            # The person's key is a key again when it is pressed again, and the control: without the guard it joins.
+            kwin.keys(f"hold {held}")
+            monkeypatch.setattr(FakeInput, "release_modifiers", lambda _: None)
+            await session.hands.chord(["c"], Halt(), window)
+            until(
+                lambda: any(name.lower() == "c" and bits for name, bits in app.state["keys"]), f"{held} joins the key"
+            )
+        finally:
+            kwin.keys("release")
+            await session.close()
+
+    asyncio.run(keys())
+    assert [each for each in app.state["keys"] if each[0].lower() == "b"] == [["b", 0]]
 
 
 @pytest.mark.long

@@ -71,7 +71,7 @@ def test_a_letter_of_a_session_is_good_for_nobody_else(keys: tuple[Keys, Keys], 
         b.open(letter[:-1] + bytes([letter[-1] ^ 1]))
 
 
-def test_whoever_stole_the_keys_of_a_node_opens_and_forges_no_letter_of_its_sessions(
+def test_stolen_keys_of_a_node_open_and_forge_no_letter_of_its_sessions(
     keys: tuple[Keys, Keys], two: tuple[Pair, Pair]
 ) -> None:
     a, b = two

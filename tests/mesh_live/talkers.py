@@ -60,8 +60,8 @@ class Talk:
         return None
 
     def _insist(self, node: FleetNode, verb: str, path: str, body: Any = None) -> Answer | None:
-        """Until there is an answer; None when the talk is over before."""
-        while self._running:
+        """Until there is an answer; None when the asking is over before: whether it was taken is seen at rest."""
+        while self._asking:
             answer = self._try(node, verb, path, body)
             if answer is not None and answer.status not in (429, 500, 503):
                 return answer
@@ -155,6 +155,8 @@ class Talk:
             return False
         if shown.status == 404:
             return not ask.accepted
+        # Its sender may have got no answer, and it is there all the same.
+        ask.accepted = True
         ask.end = shown.json["status"]
         ask.replies = [each["payload"] for each in shown.json.get("replies", [])]
         for id_ in ask.got:

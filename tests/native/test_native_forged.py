@@ -5,7 +5,7 @@ import time
 import pytest
 
 from bascule.foundation.errors import BasculeError, Forbidden
-from bascule.native import service, sessions
+from bascule.native import dialogs, sessions
 from bascule.native.hooks import read_hook
 from bascule.native.machine.projects import Projects
 from bascule.native.protocol import MAX_COMMAND_CHARS, MAX_PATH_CHARS, MAX_PATHS, MAX_SESSION_CHARS
@@ -123,14 +123,14 @@ def test_a_link_that_was_turned_to_another_project_leads_to_that_one(tmp_path):
 @pytest.mark.parametrize(("most", "left"), [(5, 5), (500, 12)])
 def test_dialogs_of_sessions_that_somebody_made_up_make_room(house, monkeypatch, most, left):
     """The second is the control."""
-    monkeypatch.setattr(service, "MAX_SESSIONS", most)
+    monkeypatch.setattr(dialogs, "MAX_SESSIONS", most)
     for number in range(12):
         question = {"client": "claude", "kind": "shell", "cwd": PROJECT, "command": "ls", "dialog": f"made up {number}"}
         pending = house.begin("local", "native.question", question)
         until(house, lambda pending=pending: pending.done)
         with pytest.raises(BasculeError):
             pending.result()
-    assert len(native_of(house)._dialogs) == left
+    assert len(native_of(house)._dialogs._open) == left
 
 
 def test_ids_of_announced_calls_make_room(house, monkeypatch):

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from bascule.foundation.errors import ApprovalRequired, BasculeError, PolicyDenied
+from bascule.native.texts import MAX_SHOWN_CHARS
 from bascule.testing.house import House
 from patience import PATIENCE
 
@@ -105,3 +106,89 @@ def test_a_question_of_a_denied_call_is_refused_and_never_shown(house):
     with pytest.raises(PolicyDenied):
         ask(house, question)
     assert house.call("local", "approvals.list", {}) == []
+
+
+# -- what would be written --
+
+
+def asked_about(house, tool, arguments, client="claude"):
+    """The question that a dialog of the client puts to the desk."""
+    house.call("local", "native.mode", {"client": client, "mode": "enforce"})
+    event = {"hook_event_name": "PermissionRequest", "session_id": "s", "cwd": PROJECT}
+    event |= {"tool_name": tool, "tool_input": arguments}
+    return house.call("local", "sessions.note", {"client": client, "event": event})["question"]
+
+
+def shown(house, question):
+    house.call("local", "person.set", {"passphrase": "correct horse battery staple"})
+    pending = house.begin("local", "native.question", question)
+    approval = waiting(house)["approvalId"]
+    return approval, pending, house.call("person", "approvals.show", {"approvalId": approval})["preview"]
+
+
+@pytest.mark.parametrize(
+    ("client", "tool", "arguments", "lines"),
+    [
+        ("claude", "Write", {"file_path": "/p/a", "content": "one\ntwo"}, ["the whole new text:", "  one", "  two"]),
+        (
+            "claude",
+            "Edit",
+            {"file_path": "/p/a", "old_string": "x\nold", "new_string": "x\nnew"},
+            [" x", "-old", "+new"],
+        ),
+        (
+            "claude",
+            "MultiEdit",
+            {
+                "file_path": "/p/a",
+                "edits": [{"old_string": "a", "new_string": "b"}, {"old_string": "c", "new_string": "d"}],
+            },
+            ["-a", "+b", "-c", "+d"],
+        ),
+        (
+            "codex",
+            "apply_patch",
+            {"command": "*** Begin Patch\n*** Add File: n\n+y\n*** End Patch"},
+            ["the patch:", "  *** Add File: n", "  +y"],
+        ),
+    ],
+)
+def test_a_person_is_shown_what_would_be_written(house, client, tool, arguments, lines):
+    *_, preview = shown(house, asked_about(house, tool, {"file_path": "/p/a", **arguments}, client))
+    found = preview.split("\n")
+    assert [each for each in found if each in lines] == lines
+
+
+def test_a_long_text_is_cut_and_says_so_and_a_yes_is_for_all_of_it(house):
+    long = "x" * (2 * MAX_SHOWN_CHARS)
+    questions = [asked_about(house, "Write", {"file_path": "/p/a", "content": long + end}) for end in ("1", "2")]
+    assert questions[0]["edits"] == questions[1]["edits"]
+    assert questions[0]["whole"] != questions[1]["whole"]
+    *_, preview = shown(house, questions[0])
+    assert "this is the beginning of" in preview
+    assert len(preview) < 2 * MAX_SHOWN_CHARS
+
+
+OTHER = {"file_path": "/p/a", "content": "other words"}
+
+
+def test_a_yes_is_for_the_text_that_was_shown_and_the_ledger_has_its_digest_alone(house):
+    question = asked_about(house, "Write", {"file_path": "/p/a", "content": "harmless words"})
+    approval, pending, _ = shown(house, question)
+    other = house.begin("local", "native.question", asked_about(house, "Write", OTHER))
+    decide(house, approval, "approved")
+    assert settled(house, pending)["record"] == "answered"
+    # The other text is a question of its own, which is still open.
+    assert waiting(house)["approvalId"] != approval
+    assert not other.done
+    records = house.call("person", "ledger.tail", {"limit": 200})
+    assert "harmless words" not in str(records)
+    assert any("text" in each.get("details", {}) for each in records if each["method"] == "native.question")
+
+
+def test_no_file_is_read_for_a_question(house, tmp_path):
+    """Whoever can ask would see it, code in a sandbox too."""
+    (tmp_path / "secret").write_text("the secret words")
+    question = asked_about(house, "Write", {"file_path": str(tmp_path / "secret"), "content": "new"})
+    *_, preview = shown(house, question)
+    assert "the secret words" not in preview

@@ -57,7 +57,8 @@ def test_what_stays_inside_is_neither_ground_nor_outside(command):
     ["rm -rf ~/Documents", "mv ~/Documents /tmp", "echo x >> ~/.bashrc", "cp key ~/.ssh/", "rm -rf ../other",
      "cd .. && rm -rf other", "tar xf a.tar -C ~/other", "git -C ~/other clean -fdx", "git clone https://x/y ~/y",
      "git worktree add ../w", "patch -d ~/other -p1", "find ~/other -delete", "cp x /mnt/disk/y", "rm ~root/x",
-     "rsync -a build/ ~/backup/", "tee ../log", "ln -s ~/x y", "touch ~/$(date)/x ~/y", "cp -t ~/y a b"]
+     "rsync -a build/ ~/backup/", "tee ../log", "ln -s ~/x y", "ln ~/x y", "link ~/x y", "cp -l ~/x y",
+     "cp --link ~/x y", "cp -as ~/x y", "touch ~/$(date)/x ~/y", "cp -t ~/y a b"]
 )  # fmt: skip
 def test_what_lies_outside_says_so(command):
     assert "outside" in native(command).traits

@@ -47,16 +47,33 @@ def test_a_wait_is_a_task_and_its_message_is_acknowledged_once_the_client_has_it
         assert tom.request("tasks/get", taskId=created["taskId"], _meta=ABLE)["error"]["code"] == -32602
 
 
-def test_after_a_restart_the_task_is_gone_and_its_client_is_told():
+def test_after_a_restart_a_task_that_asked_somebody_ends_with_the_reply_and_any_other_says_what_happened():
+    """A client that is told that there is no such task goes on asking, and its model never hears of it."""
     with short_dir() as folder, contextlib.ExitStack() as lives:
         first = lives.enter_context(Living(f"{folder}/s"))
         jerry = lives.enter_context(RawClient(first.state, "--agent", "Jerry", "--no-start"))
+        tom = lives.enter_context(RawClient(first.state, "--agent", "Tom", "--no-start"))
+        spike = lives.enter_context(RawClient(first.state, "--agent", "Spike", "--no-start"))
+        tom.initialize()
+        spike.request("server/discover", _meta=ABLE)
         jerry.request("server/discover", _meta=ABLE)
-        created = jerry.answer_to(jerry.start_call("wait_for_message", meta=ABLE))["result"]
+        waits = jerry.answer_to(jerry.start_call("wait_for_message", meta=ABLE))["result"]["taskId"]
+        asked = jerry.start_call("send_message", meta=ABLE, agentId="Tom", payload="2 + 2?")
+        asks = jerry.answer_to(asked)["result"]["taskId"]
         first.kill()
         lives.enter_context(Living(f"{folder}/s"))
-        error = jerry.request("tasks/get", taskId=created["taskId"], _meta=ABLE)["error"]
-        assert (error["code"], "restarted" in error["message"]) == (-32602, True)
+        # The id of a task is no key to what another agent asked.
+        stolen = ended(spike, asks)
+        assert (stolen["result"]["isError"], "restarted" in str(stolen["result"])) == (True, True)
+        lost = ended(jerry, waits)
+        assert (lost["result"]["isError"], "restarted" in str(lost["result"])) == (True, True)
+        assert jerry.request("tasks/get", taskId=asks, _meta=ABLE)["result"]["status"] == "working"
+        ticket = tom.call("wait_for_message")["structuredContent"]["ticketId"]
+        tom.call("post_reply", ticketId=ticket, payload="four")
+        found = ended(jerry, asks)
+        assert found["result"]["structuredContent"]["payload"] == "four"
+        # What never was does not exist, as before.
+        assert jerry.request("tasks/get", taskId="task_1", _meta=ABLE)["error"]["code"] == -32602
 
 
 def test_a_form_of_the_client_answers_the_agent_and_lists_are_there_before_the_daemon(world):

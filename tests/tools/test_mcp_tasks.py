@@ -342,7 +342,7 @@ def test_results_that_nobody_fetches_are_dropped_by_size_the_oldest_first(scene)
 @pytest.mark.parametrize("before", list(Status))
 @pytest.mark.parametrize("after", list(Status))
 def test_every_move_of_a_task_is_allowed_or_refused_by_the_table(before, after):
-    task = McpTask("agent:Jerry", "call", 1_000, 1_000)
+    task = McpTask("agent:Jerry", "task_1", "call", 1_000, 1_000)
     task.status = before
     if after is before or after in MOVES[before]:
         task.move(after)

@@ -9,6 +9,7 @@ from bascule.local_client.bell import line
 
 class BellArguments(Arguments, frozen=True, kw_only=True):
     event: str
+    client: str = "claude"
     # Of a subagent, which has no inbox of its own.
     agent: str = ""
 
@@ -27,7 +28,7 @@ async def bell_hook(me: Session, arguments: BellArguments) -> Result:
     if arguments.agent:
         return Result()
     skip = "any" if arguments.event == "PostToolUse" else "none"
-    asked = {"agentId": me.handle, "waitMs": 0, "skipRung": skip, "by": f"claude {arguments.event}"[:64]}
+    asked = {"agentId": me.handle, "waitMs": 0, "skipRung": skip, "by": f"{arguments.client} {arguments.event}"[:64]}
     seen = await me.call("inbox.watch", asked)
     if not seen:
         return Result()

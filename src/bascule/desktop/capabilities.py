@@ -8,6 +8,8 @@ from bascule.kernel.rows import Result
 # event; `checked`: looked at first, and a window that takes the focus in that moment gets it; `none`: no event can be
 # sent.
 Hold = Literal["held", "checked", "none"]
+# The least that is used.
+Trust = Literal["checked", "held"]
 
 
 class Capabilities(Result, frozen=True, kw_only=True, omit_defaults=False):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from bascule.desktop.capabilities import Trust
 from bascule.foundation import paths
 from bascule.kernel.settings import BadConfig, Settings
 
@@ -14,6 +15,10 @@ class DesktopSettings(Settings, frozen=True, kw_only=True):
     # More apps that nobody looks at or acts in, whatever anybody approves, as globs over app ids, with commas. Password
     # managers, keyrings and screen lockers are kept out already.
     desktop_keep_out: str = ""
+    # How sure it must be that a key or a click reaches the window that it is for. "checked": where a session can do no
+    # more (GNOME) it is looked at just before, and the question says so. "held": there they are refused, and elements
+    # are pressed and set by their own programs alone. X11, sway and KWin hold every key and click.
+    desktop_trust: Trust = "checked"
 
     def directory(self) -> str:
         return os.path.abspath(paths.expand(self.desktop_root)) if self.desktop_root else paths.home()

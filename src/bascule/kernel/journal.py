@@ -175,8 +175,8 @@ class Journal:
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
         self.fault: str | None = None
         self.on_fault: Callable[[str | None], None] | None = None
-        # While the callbacks of a batch run; and what is called behind all of them and before its answers, which make
-        # nothing that travels further: one letter for all that it made.
+        # While the callbacks of a batch run; and what they want to be called once, behind all of them and before its
+        # answers, which make nothing that travels further: one letter for all that it made.
         self.landing = False
         self.on_landed: list[Callable[[], None]] = []
 
@@ -318,14 +318,16 @@ class Journal:
         self.landing = True
         fault = _call_all(callback for tx in flight for callback in tx.after)
         self.landing = False
-        late = _call_all(self.on_landed)
+        if self.on_landed:
+            behind, self.on_landed = self.on_landed, []
+            fault = _call_all(behind) or fault
         for waiting in answers:
             waiting.landed()
         for row in rows:
             if row.seq % ANCHOR_EVERY == 0:
                 self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
-        if (first := fault or late) is not None:
-            raise first
+        if fault is not None:
+            raise fault
 
     def _fail(self, error: BaseException) -> None:
         """Undo everything that is not durable, newest first: later changes may rest on earlier ones."""

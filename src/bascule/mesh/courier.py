@@ -52,7 +52,6 @@ class Courier:
         # False while nothing may be sent: this node is a clone, or revoked.
         self.allowed: Callable[[], bool] = lambda: True
         outbox.on_due = self._item_due
-        journal.on_landed.append(self._flush_landed)
 
     def confirm(self, node: str, taken: Taken) -> None:
         """Say that an item is on our disk, or why it is not."""
@@ -91,15 +90,10 @@ class Courier:
         """Behind the batch that landed, or in a turn of its own: what is committed together is sent together."""
         if name not in self._flushing:
             self._flushing.add(name)
-            if not self._journal.landing:
+            if self._journal.landing:
+                self._journal.on_landed.append(partial(self._flush, name))
+            else:
                 self._timers.after_ms(0, lambda _now: self._flush(name))
-
-    def _flush_landed(self) -> None:
-        for name in list(self._flushing):
-            self._flush(name)
-
-    def close(self) -> None:
-        self._journal.on_landed.remove(self._flush_landed)
 
     def _flush(self, name: str) -> None:
         self._flushing.discard(name)

@@ -177,7 +177,6 @@ class Engine:
 
     def close(self) -> None:
         self.detach()
-        self.courier.close()
         self._closed = True
 
     def halt(self, why: str) -> None:

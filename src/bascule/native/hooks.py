@@ -18,11 +18,13 @@ from bascule.native.protocol import (
     MAX_PATHS,
     MAX_SESSION_CHARS,
     Client,
+    EditText,
 )
+from bascule.native.texts import edits_of
 
 Kind = Literal["shell", "write", "read", "fetch", "other"]
 Moment = Literal[
-    "before", "after", "failed", "question", "start", "prompt", "stop", "stop_failed", "end", "notice", "asks"
+    "before", "after", "failed", "question", "start", "prompt", "woken", "stop", "stop_failed", "end", "notice", "asks"
 ]
 
 # By client: what its events are to us. Those that are not here are signs of life.
@@ -39,6 +41,8 @@ _MOMENTS: dict[str, Moment] = {
     "SessionEnd": "end",
     "Notification": "notice",
     "Elicitation": "asks",
+    # Of our own bell: the client goes on after its Stop, and no event of its own says so.
+    "Woken": "woken",
     # Gemini CLI.
     "BeforeTool": "before",
     "AfterTool": "after",
@@ -100,6 +104,8 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     paths: tuple[str, ...] = ()
     url: str | None = None
+    # What would be written.
+    edits: tuple[EditText, ...] = ()
     # Why the client's new sessions will not report, as our hook found when settings changed.
     switched_off: str | None = None
     # The client gave us more than is looked at: nobody can say what the call does.
@@ -137,6 +143,7 @@ def read_hook(client: Client, event: Mapping[str, Any]) -> Hook:
         command=command[:MAX_COMMAND_CHARS] if command is not None else None,
         paths=paths[:MAX_PATHS],
         url=url[:MAX_PATH_CHARS] if url is not None else None,
+        edits=edits_of(arguments)[:MAX_PATHS] if kind == "write" else (),
         too_long=len(command or "") > MAX_COMMAND_CHARS or len(paths) > MAX_PATHS or len(url or "") > MAX_PATH_CHARS,
         switched_off=(_text(event.get("switched_off")) or "")[:MAX_TITLE_CHARS] or None,
     )

@@ -30,6 +30,14 @@ class HookParams(Params, frozen=True, kw_only=True):
     closed: bool = False
 
 
+class EditText(Params, frozen=True, kw_only=True):
+    """One change of a file's text."""
+
+    # None: `new` is the whole text, or a patch.
+    old: str | None = None
+    new: str
+
+
 class QuestionParams(Params, frozen=True, kw_only=True):
     """What a person is asked about. Nothing that differs when an agent tries the same again."""
 
@@ -39,6 +47,9 @@ class QuestionParams(Params, frozen=True, kw_only=True):
     command: Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)] | None = None
     paths: Annotated[list[str], Meta(max_length=MAX_PATHS)] = []
     url: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
+    # What would be written; `whole` says what all of it is, when this is its beginning.
+    edits: Annotated[list[EditText], Meta(max_length=MAX_PATHS)] = []
+    whole: Annotated[str, Meta(max_length=MAX_SESSION_CHARS)] | None = None
     # Of a dialog that the client has opened as well: its session. The first answer wins.
     dialog: Annotated[str, Meta(max_length=MAX_SESSION_CHARS)] | None = None
 

@@ -5,14 +5,12 @@ import hashlib
 import hmac
 from typing import Literal
 
-import msgspec
-
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.foundation.text import one_line
 from bascule.kernel.bridge import Bridge, Gauge, KernelServices
-from bascule.kernel.call import DAEMON, LOCAL, Call, Principal, agent_of
+from bascule.kernel.call import LOCAL, Call, agent_of
 from bascule.kernel.consent import blocks
 from bascule.kernel.consent.questions import params_and_digest
 from bascule.kernel.effects import RecordedEffect
@@ -20,65 +18,34 @@ from bascule.kernel.event_ring import Fact, Kind
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
-from bascule.kernel.policy.facts import facts_of
-from bascule.kernel.policy.shell.reading import read
-from bascule.kernel.policy.shell.traits import DESTRUCTIVE, GROUND, OPAQUE, OUTSIDE, UNPLACED
 from bascule.kernel.ports import NativeRuns, NativeWork
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Nothing
-from bascule.native import answers, rows
+from bascule.native import answers, rows, texts
 from bascule.native.declared import NativeDeclared
+from bascule.native.dialogs import Dialogs, question_of
 from bascule.native.hooks import Hook, read_hook
+from bascule.native.judging import Judge, Judged
 from bascule.native.modes import Modes
 from bascule.native.ports import Machine
 from bascule.native.protocol import (
+    EditText,
     HookAnswer,
     HookParams,
     ModeParams,
     ModeView,
-    NativeFetch,
-    NativePaths,
     NativeSessionView,
-    NativeShell,
     QuestionParams,
     Report,
     ReportParams,
     SessionRef,
     SessionsParams,
 )
-from bascule.native.sessions import MAX_SESSIONS, OpenCall, Session, Sessions
+from bascule.native.sessions import OpenCall, Session, Sessions
 from bascule.native.tally import Tally
 
-# A dialog is raced for as long as a question at the desk lives; the client's own stays open without us.
-DIALOG_MS = 15 * 60_000
-# Nobody sits at a client that answers one prompt and ends, and Codex shows no dialog until its hook has spoken.
-HEADLESS_MS = 25_000
-CODEX_DIALOG_MS = 15_000
-# Dialogs of one session: a person answers one after the other, and subagents have a few more.
-MAX_DIALOGS = 32
 # What is under way when the daemon stops: the checkpoint after a call.
 CLOSE_SECONDS = 5.0
-
-
-# Programs that remove or overwrite what was there, also without force: such a call waits for its checkpoint.
-_TAKES_AWAY = frozenset(["rm", "unlink", "rmdir", "mv", "git", "sed", "perl", "tar", "unzip", "patch", "rsync", "cp"])
-
-
-# Programs that put files into a directory and leave the rest of it alone, and those that prepare that.
-_INTO = frozenset(["cp", "mv", "ln", "install", "cd", "mkdir"])
-# Traits of commands that wait for it as well. What is written elsewhere is overwritten there.
-_WAITING = frozenset([DESTRUCTIVE, UNPLACED, OPAQUE, OUTSIDE, GROUND])
-
-
-class _Judged(msgspec.Struct, frozen=True):
-    verdict: Verdict | None
-    root: str
-    may_write: bool
-    destructive: bool
-    # Absolute, as far as they are known.
-    writes: tuple[str, ...]
-    # They are put into directories.
-    into: bool = False
 
 
 class Native:
@@ -94,9 +61,8 @@ class Native:
         self.modes = Modes(kernel.store)
         self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of, self._forgotten)
         self.tally = Tally(rfc3339(kernel.clock.wall_ms()))
-        self._desk = kernel.desk
-        # By client and session: what its open dialogs are about, and whose question at the desk is the same.
-        self._dialogs: dict[tuple[str, str], dict[str, tuple[Principal, str]]] = {}
+        self._judge = Judge(kernel.gate, machine)
+        self._dialogs = Dialogs(kernel.desk, kernel.journal, machine)
 
     def bridge(self) -> Bridge:
         return Bridge(
@@ -126,7 +92,7 @@ class Native:
     async def before(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
         hook = read_hook(params.client, params.event)
         session = self.sessions.note(params, hook, agent_of(call.principal))
-        judged = await self._judge(call, hook)
+        judged = await self._judge.judge(call.principal, hook)
         mode = self.modes.of(hook.client, judged.root)
         collision = self.sessions.collision(session, judged.writes)
         output, decided = answers.answer(hook.client, mode, judged.verdict, [collision] if collision else [])
@@ -154,6 +120,7 @@ class Native:
             **({"verdict": verdict.decision.value, "rule": verdict.rule} if verdict is not None else {}),
             **({"run": run_id} if run_id is not None else {}),
             **({"agent": hook.agent} if hook.agent is not None else {}),
+            **self._written(*texts.cut(hook.edits)),
         }
         return HookAnswer(
             output=output,
@@ -163,41 +130,10 @@ class Native:
             reason=verdict.reason if verdict is not None else None,
             run_id=run_id,
             note=note,
-            question=_question_of(hook, judged.root) if decided and answers.needs_desk(hook.client, verdict) else None,
+            question=question_of(hook, judged.root) if decided and answers.needs_desk(hook.client, verdict) else None,
         )
 
-    async def _judge(self, call: Call, hook: Hook) -> _Judged:
-        home = self._machine.home
-        cwd = hook.cwd or home
-        root = await asyncio.to_thread(self._machine.project, cwd)
-        where = {"cwd": cwd, "root": root, "home": home}
-        params: NativeShell | NativePaths | NativeFetch
-        match hook.kind:
-            case "shell":
-                params = NativeShell(command=hook.command or "", **where)
-            case "write" | "read":
-                params = NativePaths(paths=list(hook.paths), **where)
-            case "fetch":
-                params = NativeFetch(url=hook.url or "", **where)
-            case "other":
-                return _Judged(None, root, may_write=False, destructive=False, writes=())
-        method = f"native.{hook.kind}"
-        verdict = self._gate.verdict(call.principal, method, params)
-        facts = facts_of(method, params)
-        only_looks = hook.kind == "shell" and not hook.too_long and read(hook.command or "").only_looks
-        may_write = hook.kind in ("write", "shell") and not only_looks
-        if hook.too_long:
-            verdict = Verdict(Decision.DENY, "too-long", "it is longer than anybody can look at before it runs")
-        destructive = (
-            hook.too_long
-            or not _WAITING.isdisjoint(facts.traits)
-            or any(command.program in _TAKES_AWAY for command in facts.commands)
-        )
-        writes = tuple(path if path.startswith(("/", "~")) else f"{root}/{path}" for path in facts.paths)
-        into = {command.program for command in facts.commands} <= _INTO
-        return _Judged(verdict, root, may_write=may_write, destructive=destructive, writes=writes, into=into)
-
-    async def _keep(self, hook: Hook, session: Session, judged: _Judged) -> tuple[str | None, str | None]:
+    async def _keep(self, hook: Hook, session: Session, judged: Judged) -> tuple[str | None, str | None]:
         return await self._runs.begin(
             NativeWork(
                 client=hook.client,
@@ -231,70 +167,34 @@ class Native:
             paths=tuple(params.paths),
             url=params.url,
         )
-        judged = await self._judge(call, hook)
+        judged = await self._judge.judge(call.principal, hook)
         where = blocks.facts(f"{params.client}, in {params.cwd}, with its own tool and outside of the sandbox")
         others = blocks.text("\n".join([*params.paths, params.url or ""]).strip())
         bound = {"policy": self._gate.policy.digest}
         verdict = judged.verdict
         if params.dialog is not None:
             digest = params_and_digest(call.params, bound)[1]
-            self._opened(params.client, params.dialog, self._about(hook), (call.principal, digest))
+            self._dialogs.opened(params.client, params.dialog, self._about(hook), (call.principal, digest))
             if verdict is None or verdict.decision is Decision.ALLOW:
                 verdict = Verdict(Decision.ASK, "client-asks", f"{params.client} asks you in its own window, too")
         return Resolution(
             summary=f"{params.client}: {hook.title}",
-            preview=(where, blocks.command(params.command) if params.command is not None else others),
+            preview=(
+                where,
+                blocks.command(params.command) if params.command is not None else others,
+                *texts.preview(params.edits, params.whole),
+            ),
             bound=bound,
             verdict=verdict,
         )
 
     def answered(self, call: Call, params: QuestionParams, effect: RecordedEffect) -> HookAnswer:
         """A person has said yes, or no rule asks any more."""
-        effect.details |= {"client": params.client, "record": "answered"}
+        effect.details |= {"client": params.client, "record": "answered", **self._written(params.edits, params.whole)}
         if params.dialog is None:
             return HookAnswer(record="answered")
         effect.details["session"] = params.dialog
         return HookAnswer(record="answered", output=answers.dialog(allow=True))
-
-    def _dialog(self, hook: Hook, session: Session) -> HookAnswer:
-        """The client shows a dialog: where hooks decide, the desk shows the same question."""
-        mode = self.modes.of(hook.client, hook.cwd)
-        # Nobody agrees at the desk to what the desk cannot show.
-        if mode != "enforce" or hook.kind == "other" or hook.client == "gemini" or hook.too_long:
-            return HookAnswer(record="observed")
-        question = msgspec.structs.replace(_question_of(hook, hook.cwd or "/"), dialog=hook.session)
-        if hook.client == "codex":
-            wait_ms = CODEX_DIALOG_MS
-        else:
-            seated = session.pid is not None and self._machine.has_terminal(session.pid)
-            wait_ms = DIALOG_MS if seated else HEADLESS_MS
-        return HookAnswer(record="observed", question=question, wait_ms=wait_ms)
-
-    def _opened(self, client: str, session: str, about: str, asked: tuple[Principal, str]) -> None:
-        dialogs = self._dialogs.pop((client, session), {})
-        self._dialogs[client, session] = dialogs
-        dialogs[about] = asked
-        if len(self._dialogs) > MAX_SESSIONS:
-            self._dialogs.pop(next(iter(self._dialogs)))
-        if len(dialogs) > MAX_DIALOGS:
-            dialogs.pop(next(iter(dialogs)))
-
-    def _close_dialogs(self, client: str, session: str, about: str | None = None) -> None:
-        """The client went on: its dialog was answered there, and the same question leaves the desk."""
-        key = (client, session)
-        if key not in self._dialogs:
-            return
-        dialogs = self._dialogs[key]
-        closed = [dialogs.pop(about, None)] if about is not None else list(dialogs.values())
-        if about is None or not dialogs:
-            del self._dialogs[key]
-        tx = Transaction()
-        for principal, digest in filter(None, closed):
-            self._desk.withdraw_asked(tx, principal, rows.NATIVE_QUESTION.name, digest)
-        if tx.puts:
-            tx.subject = session
-            tx.details = {"client": client, "record": "answered", "where": "its own dialog"}
-            self._journal.commit(tx, DAEMON, rows.NATIVE_QUESTION.name, "withdrawn")
 
     # -- after --
 
@@ -302,7 +202,7 @@ class Native:
         hook = read_hook(params.client, params.event)
         session = self.sessions.note(params, hook, agent_of(call.principal))
         ended = self.sessions.ended(session, self._key_of(hook))
-        self._close_dialogs(hook.client, hook.session, self._about(hook))
+        self._dialogs.close(hook.client, hook.session, self._about(hook))
         effect.details |= {
             "client": hook.client,
             "session": hook.session,
@@ -329,13 +229,16 @@ class Native:
 
     def note(self, call: Call, params: HookParams) -> HookAnswer:
         hook = read_hook(params.client, params.event)
+        if hook.moment == "woken" and not self.sessions.knows(hook.client, hook.session):
+            # Its bell is installed, and our hooks are not: nothing would end what this begins.
+            return HookAnswer(record="observed")
         session = self.sessions.note(params, hook, agent_of(call.principal))
         if hook.switched_off is not None:
             return self._guard(session, hook.switched_off)
         if hook.moment == "question":
-            return self._dialog(hook, session)
+            return self._dialogs.answer(hook, session, self.modes.of(hook.client, hook.cwd))
         if hook.moment in ("prompt", "stop", "stop_failed", "end") and hook.agent is None:
-            self._close_dialogs(hook.client, hook.session)
+            self._dialogs.close(hook.client, hook.session)
         if hook.moment == "prompt" and hook.prompt is not None:
             session.prompt = self._digest(hook.prompt)
         if hook.moment == "start" and hook.cwd is not None:
@@ -422,13 +325,10 @@ class Native:
     def _about(self, hook: Hook) -> str:
         return self._digest(f"{hook.command}\0{hook.paths}\0{hook.url}")
 
+    def _written(self, edits: list[EditText], whole: str | None) -> dict[str, object]:
+        """What would be written, for the ledger: never the text."""
+        shown = "\0".join(f"{each.old}\0{each.new}" for each in edits)
+        return {"text": self._digest(whole or shown)} if edits else {}
+
     def _digest(self, text: str) -> str:
         return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
-
-
-def _question_of(hook: Hook, root: str) -> QuestionParams:
-    assert hook.kind != "other", "no rule speaks of it"
-    cwd = hook.cwd or root
-    return QuestionParams(
-        client=hook.client, kind=hook.kind, cwd=cwd, command=hook.command, paths=list(hook.paths), url=hook.url
-    )

@@ -41,8 +41,10 @@ class Session:
     def __init__(self, client: str, name: str) -> None:
         self.client = client
         self.name = name
-        self.state: State | None = None
+        self.state = State.UNKNOWN
         self.evidence = ""
+        # A bell has woken it before its Stop was heard: both run side by side.
+        self.woken = False
         self.noted_at = 0.0
         self.directory: str | None = None
         self.process: ProcessStart | None = None
@@ -87,24 +89,42 @@ class Sessions:
         session = self._sessions.get(key)
         if session is None:
             session = self._sessions[key] = Session(hook.client, hook.session)
+            session.evidence, session.noted_at = hook.name, self._clock.monotonic()
             self._make_room()
         self._sessions.move_to_end(key)
         session.directory = hook.cwd or session.directory
         session.pane = params.pane or session.pane
         session.agent = agent or session.agent
         if params.pid is not None and params.pid != session.pid:
+            if session.process is not None:
+                # It was resumed by another process; what the last one did is over.
+                session.state = State.UNKNOWN
             session.pid, session.process = params.pid, self._start_of(params.pid)
         # What a subagent ends is not over for the session. That a file changed says nothing about it.
         if hook.name == CONFIG_CHANGED:
             session.notice = hook.switched_off
         elif hook.agent is None or hook.moment in ("before", "after", "failed", "question", "asks"):
-            session.state = following(session.state, hook.moment, hook.about)
-            session.evidence = f"{hook.name} {hook.about}" if hook.about else hook.name
-            session.noted_at = self._clock.monotonic()
+            self._follow(session, hook)
         self._publish(session)
         return session
 
+    def _follow(self, session: Session, hook: Hook) -> None:
+        now = self._clock.monotonic()
+        if hook.moment == "stop" and session.woken:
+            # The end of the turn before: a bell answered it with another one.
+            session.woken = False
+            return
+        state = following(session.state, hook.moment, hook.about, timedelta(seconds=now - session.noted_at))
+        session.woken = hook.moment == "woken" and session.state is State.WORKS
+        # What says nothing new is no evidence: a notice that is late, a start in the middle.
+        if state is not session.state or hook.moment not in ("notice", "start"):
+            session.state, session.noted_at = state, now
+            session.evidence = f"{hook.name} {hook.about}" if hook.about else hook.name
+
     # -- looking --
+
+    def knows(self, client: str, name: str) -> bool:
+        return (client, name) in self._sessions
 
     def find(self, client: str, name: str) -> Session:
         session = self._sessions.get((client, name))
@@ -117,8 +137,7 @@ class Sessions:
 
     def view(self, session: Session) -> NativeSessionView:
         age = timedelta(seconds=self._clock.monotonic() - session.noted_at)
-        state = session.state or State.IDLE
-        evidence, verified = session.evidence, False
+        state, evidence, verified = session.state, session.evidence, False
         if session.process is not None and session.pid is not None and state is not State.ENDED:
             verified = self._start_of(session.pid) == session.process
             if not verified:

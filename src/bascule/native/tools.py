@@ -1,7 +1,7 @@
 """What a client's own hooks call through its session's MCP server; no model sees it.
 
-Faster than a program that is started for every call: the connection is there already. Claude Code fills the arguments
-in from what it would give a hook, each as a text.
+Faster than a program that is started for every call: the connection is there already. Claude Code and Codex fill the
+arguments in from what they would give a hook.
 """
 
 import asyncio
@@ -13,6 +13,8 @@ from bascule.native.answers import dialog, refusal
 from bascule.native.protocol import Client
 from gabp import codec
 
+# As long as a hook that is a program waits for a person (the hold of HTTP).
+AGREED_SECONDS = 25.0
 # A daemon that holds no call (`approval_hold_ms`) is not asked over and over.
 _SHORTEST_HOLD_SECONDS = 0.5
 _METHODS = {"PreToolUse": "native.before", "PostToolUse": "native.after", "PostToolUseFailure": "native.after"}
@@ -24,8 +26,8 @@ class HookArguments(Arguments, frozen=True, kw_only=True):
     session: str
     cwd: str = ""
     tool: str = ""
-    # The tool's arguments, as JSON.
-    input: str = ""
+    # The tool's arguments: JSON from Claude Code, an object from Codex.
+    input: str | dict[str, Any] = ""
     id: str = ""
     agent: str = ""
     prompt: str = ""
@@ -48,9 +50,23 @@ async def native_hook(me: Session, arguments: HookArguments) -> Result:
     except Stopped as stopped:
         # A person has stopped everything: that holds for agents' own tools as well, whatever their mode is.
         return Result(refusal(arguments.client, stopped.message) if method == "native.before" else {})
+    output: dict[str, Any] = answer.get("output", {})
     if question := answer.get("question"):
-        return Result(await _asked(me, question, answer.get("waitMs", 0) / 1000) or answer.get("output", {}))
-    return Result(answer.get("output", {}))
+        if "waitMs" in answer:
+            output = await _asked(me, question, answer["waitMs"] / 1000) or output
+        elif await _agreed(me, question):
+            output = {}
+    return Result(output)
+
+
+async def _agreed(me: Session, question: dict[str, Any]) -> bool:
+    """Whether a person says yes while the client waits. If they say it later, the same call is let through then."""
+    try:
+        async with asyncio.timeout(AGREED_SECONDS):
+            await me.call("native.question", question)
+    except (BasculeError, TimeoutError):
+        return False
+    return True
 
 
 async def _asked(me: Session, question: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -86,10 +102,12 @@ def _event(arguments: HookArguments) -> dict[str, Any]:
         "prompt": arguments.prompt,
         "notification_type": arguments.about,
     }
-    try:
-        given = codec.decode(arguments.input.encode(), dict[str, Any]) if arguments.input else {}
-    except codec.BadJson:
-        given = {}
+    given = arguments.input
+    if isinstance(given, str):
+        try:
+            given = codec.decode(given.encode(), dict[str, Any]) if given else {}
+        except codec.BadJson:
+            given = {}
     return {**{name: value for name, value in event.items() if value}, **({"tool_input": given} if given else {})}
 
 

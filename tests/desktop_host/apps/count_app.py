@@ -8,11 +8,13 @@ from gi.repository import Gdk, GLib, Gtk  # noqa: E402 - the version is chosen f
 from own_state import arguments  # noqa: E402 - after the bindings, as above
 
 STATE, TITLE, _ = arguments()
+MAX_BUTTONS = 9
 
 
 def pressed(_, event):
-    # GTK tells of the second and third press of a series once more.
-    if event.type == Gdk.EventType.BUTTON_PRESS:
+    # GTK tells of the second and third press of a series once more. No mouse has more than a handful of buttons: what
+    # our pointer holds on to a window with is not one that a person has.
+    if event.type == Gdk.EventType.BUTTON_PRESS and event.button <= MAX_BUTTONS:
         STATE.add("buttons")
 
 

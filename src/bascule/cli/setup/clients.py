@@ -21,6 +21,8 @@ from bascule.programs.helpers.hook import BELL_TIMEOUT_SECONDS
 NOTICE_TIMEOUT_SECONDS = 5
 # "Hooks can now run commands asynchronously": release 0.148.0. Older ones leave such a hook out and say so.
 CODEX_ASYNC = (0, 148, 0)
+# The oldest that was seen to run hooks of the kind `mcp_tool`: one kind that it does not know loses the whole file.
+CODEX_TOOL_HOOKS = (0, 166, 0)
 PROBE_SECONDS = 20
 # Broker spec, 10: what an entry of .mcp.json is to provide. Claude Code fills in what its own environment has; an empty
 # one counts as not set.
@@ -48,8 +50,8 @@ def claude(planner: Planner) -> None:
         os.path.join(folder, "settings.json"),
         {
             "SessionStart": [_handler(request, "claude", "SessionStart", **bell)],
-            "UserPromptSubmit": [_claude_notice(request, "UserPromptSubmit")],
-            "PostToolUse": [_claude_notice(request, "PostToolUse")],
+            "UserPromptSubmit": [_notice(request, "claude", "UserPromptSubmit")],
+            "PostToolUse": [_notice(request, "claude", "PostToolUse")],
             "Stop": [_handler(request, "claude", "Stop", **bell)],
         },
         CLAUDE_ALLOWED,
@@ -73,7 +75,9 @@ def codex(planner: Planner) -> None:
     planner.server_in_toml(config)
     planner.instructions(os.path.join(request.project or folder, "AGENTS.md"))
     events = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop")
-    hooks = {event: [_handler(request, "codex", event, timeout=NOTICE_TIMEOUT_SECONDS)] for event in events}
+    # At the beginning the server may not be there, and at the end of a turn the answer is another one.
+    by_tool = events[1:3] if request.hooks and codex_runs_tools(request.environment) else ()
+    hooks = {event: [_notice(request, "codex", event, by_tool=event in by_tool)] for event in events}
     queue = codex_can_queue(request.environment) if request.hooks else None
     if queue is None:
         # `async` lets it wait beside the session; Codex ends it with the session.
@@ -123,15 +127,27 @@ def codex_can_queue(environment: Mapping[str, str]) -> str | None:
     program = shutil.which("codex", path=environment.get("PATH"))
     if program is None:
         return "there is no `codex` in PATH"
-    output = _probe(program, "--version", environment)
-    version = re.search(r"(\d+)\.(\d+)\.(\d+)", output or "")
+    version = _version(program, environment)
     if version is None:
         return "`codex --version` does not say its version"
-    if tuple(map(int, version.groups())) < CODEX_ASYNC:
-        return f"codex {version[0]} has no asynchronous hooks (0.148.0 has)"
+    name = ".".join(map(str, version))
+    if version < CODEX_ASYNC:
+        return f"codex {name} has no asynchronous hooks (0.148.0 has)"
     if _probe(program, "queue --help", environment) is None:
-        return f"codex {version[0]} has no `codex queue`"
+        return f"codex {name} has no `codex queue`"
     return None
+
+
+def codex_runs_tools(environment: Mapping[str, str]) -> bool:
+    """Whether a hook may be a tool of an MCP server."""
+    program = shutil.which("codex", path=environment.get("PATH"))
+    version = _version(program, environment) if program is not None else None
+    return version is not None and version >= CODEX_TOOL_HOOKS
+
+
+def _version(program: str, environment: Mapping[str, str]) -> tuple[int, ...] | None:
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", _probe(program, "--version", environment) or "")
+    return tuple(map(int, found.groups())) if found is not None else None
 
 
 def _probe(program: str, words: str, environment: Mapping[str, str]) -> str | None:
@@ -151,11 +167,13 @@ def _probe(program: str, words: str, environment: Mapping[str, str]) -> str | No
     return done.stdout if done.returncode == 0 else None
 
 
-def _claude_notice(request: SetupRequest, event: str) -> dict[str, Any]:
+def _notice(request: SetupRequest, client: str, event: str, *, by_tool: bool = True) -> dict[str, Any]:
     """By a tool of the session's own server: 1 ms where a program takes 90. A project's server may not be approved."""
-    if request.project is not None:
-        return _handler(request, "claude", event, timeout=NOTICE_TIMEOUT_SECONDS)
-    given = {"event": "${hook_event_name}", "agent": "${agent_id}"}
+    if request.project is not None or not by_tool:
+        return _handler(request, client, event, timeout=NOTICE_TIMEOUT_SECONDS)
+    # To Codex a name that the event does not have is a hook that failed.
+    whose = {"agent": "${agent_id}"} if client == "claude" else {"client": client}
+    given = {"event": "${hook_event_name}", **whose}
     return {
         "type": "mcp_tool",
         "server": SERVER,

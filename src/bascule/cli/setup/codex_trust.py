@@ -14,12 +14,14 @@ from typing import Any
 
 from bascule import __version__
 from bascule.cli.setup import toml_text
+from bascule.cli.setup.planning import BELL_TOOL, SERVER
 from gabp import codec
 
 # It starts within a second; one that hangs is ended.
 ANSWER_SECONDS = 20.0
-# What stands in the command of a hook of ours.
+# What stands in the command of a hook of ours, and in one that is a tool of our server.
 PROGRAMS = ("bridge-native", "bridge-wait")
+TOOLS = ((SERVER, "native_hook"), (SERVER, BELL_TOOL))
 
 
 class CannotAsk(Exception):
@@ -56,7 +58,11 @@ def forget(text: str, keys: Collection[str]) -> str:
 def _ours(server: "_Server", directory: str) -> list[dict[str, Any]]:
     listed = server.call("hooks/list", {"cwds": [directory]})
     hooks = [hook for each in listed.get("data", []) for hook in each.get("hooks", [])]
-    return [hook for hook in hooks if any(name in str(hook.get("command")) for name in PROGRAMS)]
+    return [
+        hook
+        for hook in hooks
+        if any(name in str(hook.get("command")) for name in PROGRAMS) or (hook.get("server"), hook.get("tool")) in TOOLS
+    ]
 
 
 class _Server:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from bascule.cli.setup.clients import codex_runs_tools
 from bascule.cli.setup.json_text import BadJson, JsonText
 from bascule.cli.setup.planning import SERVER, Planner, SetupRequest
 
@@ -16,6 +17,8 @@ PROGRAM = "bridge-native"
 TIMEOUT_SECONDS = 60
 # At a dialog a hook waits for a person, as long as their question lives at the desk; the dialog stays usable.
 DIALOG_SECONDS = 16 * 60
+# Codex waits no longer for a hook at these, whatever it is told; unless told it waits one second.
+CODEX_ENDING_SECONDS = 3
 # Claude Code: tools that change, fetch or read. Searching and listing are left alone: each hook costs time.
 _CLAUDE_TOOLS = "Bash|Write|Edit|MultiEdit|NotebookEdit|Read|WebFetch"
 _CLAUDE = {
@@ -31,7 +34,18 @@ _CLAUDE = {
     "SessionEnd": None,
     "ConfigChange": None,
 }
-_CODEX = dict.fromkeys(("PreToolUse", "PostToolUse", "PermissionRequest", "SessionStart", "UserPromptSubmit", "Stop"))
+_CODEX = dict.fromkeys(
+    (
+        "PreToolUse",
+        "PostToolUse",
+        "PermissionRequest",
+        "SessionStart",
+        "UserPromptSubmit",
+        "Stop",
+        "Interrupt",
+        "SessionEnd",
+    )
+)
 _GEMINI = dict.fromkeys(
     ("BeforeTool", "AfterTool", "SessionStart", "SessionEnd", "BeforeAgent", "AfterAgent", "Notification")
 )
@@ -48,36 +62,49 @@ def settings_file(request: SetupRequest, client: str) -> str:
             return os.path.join(request.folder(".gemini"), "settings.json")
 
 
-# Claude Code calls the hidden tool of its session's own MCP server at these events: no program has to be started. At
-# the beginning and the end of a session the server may not be there.
+# Claude Code and Codex call the hidden tool of their session's own MCP server at these events: no program has to be
+# started. At the beginning and the end of a session the server may not be there.
 _THROUGH_MCP = frozenset(
-    ["PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "UserPromptSubmit", "Notification"]
+    [
+        "PreToolUse",
+        "PostToolUse",
+        "PostToolUseFailure",
+        "PermissionRequest",
+        "UserPromptSubmit",
+        "Notification",
+        "Interrupt",
+    ]
 )
-_MCP_INPUT = {
-    "client": "claude",
-    "event": "${hook_event_name}",
-    "session": "${session_id}",
-    "cwd": "${cwd}",
-    "tool": "${tool_name}",
-    "input": "${tool_input}",
-    "id": "${tool_use_id}",
-    "agent": "${agent_id}",
-    "prompt": "${prompt}",
-    "about": "${notification_type}",
+_EVERY = {"event": "${hook_event_name}", "session": "${session_id}", "cwd": "${cwd}"}
+_TOOL = {"tool": "${tool_name}", "input": "${tool_input}"}
+_CALL = _TOOL | {"id": "${tool_use_id}"}
+_PROMPT = {"prompt": "${prompt}"}
+# Claude Code leaves out what an event does not have.
+_CLAUDE_INPUT = _EVERY | _CALL | _PROMPT | {"agent": "${agent_id}", "about": "${notification_type}"}
+# To Codex a name that an event does not have is a hook that failed, so its subagents cannot be told apart here.
+_CODEX_INPUT: dict[str, dict[str, str]] = {
+    "PreToolUse": _CALL,
+    "PostToolUse": _CALL,
+    "PermissionRequest": _TOOL,
+    "UserPromptSubmit": _PROMPT,
+    "Interrupt": {},
 }
 
 
-def mcp_handler(event: str) -> dict[str, Any]:
+def mcp_handler(client: str, event: str) -> dict[str, Any]:
+    given = _CLAUDE_INPUT if client == "claude" else _EVERY | _CODEX_INPUT[event]
     return {
         "type": "mcp_tool",
         "server": SERVER,
         "tool": "native_hook",
-        "input": _MCP_INPUT,
+        "input": {"client": client, **given},
         "timeout": _timeout(event),
     }
 
 
 def _timeout(event: str) -> int:
+    if event == "Interrupt":
+        return CODEX_ENDING_SECONDS
     return DIALOG_SECONDS if event == "PermissionRequest" else TIMEOUT_SECONDS
 
 
@@ -95,7 +122,8 @@ def handler(client: str, program: str, arguments: list[str], event: str) -> dict
                 fields["onFailure"] = "block"
             return fields
         case "codex":
-            return {"type": "command", "command": shlex.join([program, *arguments]), "timeout": TIMEOUT_SECONDS}
+            seconds = CODEX_ENDING_SECONDS if event in ("Interrupt", "SessionEnd") else TIMEOUT_SECONDS
+            return {"type": "command", "command": shlex.join([program, *arguments]), "timeout": seconds}
         case _:
             words = shlex.join([program, *arguments])
             return {"type": "command", "name": PROGRAM, "command": words, "timeout": TIMEOUT_SECONDS * 1000}
@@ -107,12 +135,13 @@ def add_hooks(planner: Planner, program: str, *, closed: bool) -> None:
     if request.state_dir:
         arguments += ["--state-dir", request.state_dir]
     # With --closed a call is refused when nobody answers; a tool of MCP cannot say that.
-    through_mcp = _THROUGH_MCP if client == "claude" and not closed else frozenset()
+    knows = client == "claude" or (client == "codex" and codex_runs_tools(request.environment))
+    through_mcp = _THROUGH_MCP if knows and not closed else frozenset()
 
     def apply(document: JsonText) -> None:
         known = document.get("hooks")
         for event in list(known) if undo and isinstance(known, dict) else [] if undo else EVENTS[client]:
-            made = mcp_handler(event) if event in through_mcp else handler(client, program, arguments, event)
+            made = mcp_handler(client, event) if event in through_mcp else handler(client, program, arguments, event)
             _set_group(document, event, None if undo else _group(client, event, made))
 
     planner.json(settings_file(request, client), apply, comments=client == "gemini")

@@ -41,6 +41,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     host.add_argument(
         "--no-stop-keys", action="store_true", help="take no keys to stop everything: `bascule desktop stop` does"
     )
+    host.add_argument(
+        "--trust",
+        choices=("checked", "held"),
+        default="checked",
+        help="held: no keys and clicks where the session can only check where they go",
+    )
     add_state_dir(host)
     host.set_defaults(run=run_host)
 
@@ -63,6 +69,7 @@ def run_host(args: argparse.Namespace) -> int:
         descriptor=args.fd,
         phrase=not args.no_phrase,
         stop_keys=not args.no_stop_keys,
+        trust=args.trust,
         allowed=tuple(os.path.realpath(each) for each in args.allow),
         keep_out=(*KEEP_OUT, *(each.lower() for each in args.keep_out)),
     )

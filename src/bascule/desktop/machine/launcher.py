@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from bascule.desktop.capabilities import Trust
 from bascule.desktop.machine.client import HostClient, HostLost
 from bascule.desktop.ports import HostGone
 from bascule.desktop.protocol import DEFAULT_TIMEOUT_MS
@@ -71,10 +72,10 @@ class ChildHost:
 class HostLauncher:
     """`root`: WORKSPACE_ROOT. `workspace`: beneath it, where evidence goes unless a call says otherwise."""
 
-    def __init__(self, root: str, workspace: str, *, keep_out: Sequence[str] = ()) -> None:
+    def __init__(self, root: str, workspace: str, *, keep_out: Sequence[str] = (), trust: Trust = "checked") -> None:
         self._root = root
         self._workspace = workspace
-        self._options = [word for pattern in keep_out for word in ("--keep-out", pattern)]
+        self._options = ["--trust", trust, *(word for pattern in keep_out for word in ("--keep-out", pattern))]
 
     def own_environment(self) -> Mapping[str, str]:
         return {name: os.environ[name] for name in SESSION_VARIABLES if name in os.environ}

@@ -62,6 +62,7 @@ class NatsConnection(asyncio.Protocol):
         self._reader = FrameReader()
         # Read and not passed on. Nothing more is read meanwhile.
         self._events: deque[Event] = deque()
+        self._is_paused = False
         self._takers: dict[int, Take] = {}
         # Something came since the last look: a PONG may be far behind letters that wait.
         self._has_read = False
@@ -170,9 +171,8 @@ class NatsConnection(asyncio.Protocol):
         except BadFrame as error:
             self._fail(f"it does not speak as NATS does: {error}")
             return
-        waits = bool(self._events)
         self._events += events
-        if not waits:
+        if not self._is_paused:
             self._pass_slice()
 
     def _pass_slice(self) -> None:
@@ -185,18 +185,21 @@ class NatsConnection(asyncio.Protocol):
             else:
                 self._listen(event)
             if self._events and loop.time() >= until:
-                self._pause()
+                self._pause(paused=True)
                 loop.call_soon(self._pass_rest)
                 return
 
     def _pass_rest(self) -> None:
+        self._pause(paused=False)
         self._pass_slice()
-        if not self._events and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
 
-    def _pause(self) -> None:
+    def _pause(self, *, paused: bool) -> None:
+        self._is_paused = paused
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+            if paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def _pass_on(self, message: Message) -> None:
         take = self._takers.get(message.sid)

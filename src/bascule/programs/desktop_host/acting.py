@@ -16,7 +16,7 @@ from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.looking import Looking, Picture, check_selector, folder_of, windows_with
 from bascule.programs.desktop_host.matching import first_visible, matches
-from bascule.programs.desktop_host.ports import AppGone, NotAnswering, Onto
+from bascule.programs.desktop_host.ports import AppGone, Judged, NotAnswering, Onto
 from bascule.programs.desktop_host.refs import Ambiguous, find_again, same
 from bascule.programs.desktop_host.routes import Routed
 
@@ -48,6 +48,8 @@ class Aim(msgspec.Struct):
     element: Element
     tree: Tree | None
     rematched: bool = False
+    # Where its window was when the point to click was chosen.
+    judged: Judged | None = None
 
 
 class Acting:
@@ -151,7 +153,7 @@ class Acting:
                 return True
             method = "pointer"
             x, y = await self.point(execution, aim, params)
-            await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+            await self._desktop.click_at(x, y, execution.halt, onto(aim))
             return False
 
         effect, watched_ms = await self.seen(execution, aim, act)
@@ -213,10 +215,16 @@ class Acting:
             raise not_found("the element is gone: find it again", reason="stale")
         if not element.on_screen:
             raise not_found("the element cannot be seen: scroll to it", reason="offscreen")
-        x, y = element.visible.centre
-        if not await self._on_top(routed, x, y):
+        holder = self._looking.holder(element, routed, tree)
+        steady = await self._desktop.steady(element, holder)
+        if steady is None:
+            raise not_found("the window keeps moving: try again", reason="moved")
+        place, window_place = steady
+        aim.judged = Judged(holder.handle, window_place)
+        x, y = element.visible.moved(place.x - element.rect.x, place.y - element.rect.y).centre
+        if not await self._on_top(aim, x, y):
             routed = aim.routed = await self.bring_to_front(execution, routed, params.route)
-            if not await self._on_top(routed, x, y):
+            if not await self._on_top(aim, x, y):
                 raise not_found("another window covers the element", reason="covered")
         key = await self._desktop.element_at(routed.window, x, y)
         hit = tree.by_key(key) if key is not None else None
@@ -229,8 +237,11 @@ class Acting:
         aim.tree = tree
         return x, y
 
-    async def _on_top(self, routed: Routed, x: int, y: int) -> bool:
-        for each in reversed(await self._desktop.windows()):
+    async def _on_top(self, aim: Aim, x: int, y: int) -> bool:
+        routed = aim.routed
+        windows = await self._desktop.windows()
+        x, y = onto(aim).follow(x, y, windows)
+        for each in reversed(windows):
             if each.outer.contains(x, y):
                 return each.pid == routed.window.pid and (
                     each.popup or not routed.exact or each.handle == routed.window.handle
@@ -407,9 +418,10 @@ def _check_complete(execution: Execution) -> None:
         execution.expected.check_complete()
 
 
-def onto(routed: Routed) -> Onto:
+def onto(aim: Aim) -> Onto:
     """Where a click may go: as `_on_top` has it, asked again when the button goes down."""
-    return Onto(routed.window.pid, frozenset(each.handle for each in routed.searched))
+    routed = aim.routed
+    return Onto(routed.window.pid, frozenset(each.handle for each in routed.searched), aim.judged)
 
 
 def _meant(routed: Routed) -> frozenset[int]:

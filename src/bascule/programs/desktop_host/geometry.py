@@ -1,5 +1,7 @@
 """Rectangles on the screen, in pixels from its top left corner."""
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import NamedTuple
 
 
@@ -53,3 +55,8 @@ class Rect(NamedTuple):
 
 
 NOWHERE = Rect(0, 0, 0, 0)
+
+
+def around(rects: Iterable[Rect]) -> Rect:
+    """The smallest one that holds them all."""
+    return reduce(Rect.joined, rects, NOWHERE)

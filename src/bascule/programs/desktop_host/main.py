@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bascule.desktop.capabilities import Trust
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock, rfc3339
 from bascule.kernel.evidence import EvidenceRoot
@@ -39,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_out: tuple[str, ...] = KEEP_OUT
     # A chord of the keyboard stops everything.
     stop_keys: bool = True
+    trust: Trust = "checked"
 
 
 class StderrLog:
@@ -77,7 +79,7 @@ async def _run(settings: Settings) -> int:
         # Also from the thread that waits for the keys.
         loop.call_soon_threadsafe(lambda: server.tasks.start(host.stop_everything(), "stop"))
 
-    desktop = LinuxDesktop(on_stop_keys=stop if settings.stop_keys else None)
+    desktop = LinuxDesktop(on_stop_keys=stop if settings.stop_keys else None, trust=settings.trust)
     host = Host(desktop, root, SystemClock(), log, phrase=settings.phrase, keep_out=settings.keep_out)
     server = HostServer(host, log, allowed=settings.allowed)
     ending = asyncio.Event()

@@ -2,6 +2,8 @@
 
 import contextlib
 
+import msgspec
+
 from bascule.desktop import extensions as m
 from bascule.desktop import protocol as d
 from bascule.desktop.errors import not_found
@@ -43,7 +45,7 @@ class Pointing:
 
         async def act() -> None:
             x, y = await self._acting.point(execution, aim, params)
-            await self._desktop.click_at(x, y, execution.halt, onto(aim.routed), button=button, count=count)
+            await self._desktop.click_at(x, y, execution.halt, onto(aim), button=button, count=count)
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -53,7 +55,7 @@ class Pointing:
         async def act() -> None:
             x, y = await self._acting.point(execution, aim, params)
             await self._desktop.scroll_at(
-                x, y, execution.halt, onto(aim.routed), direction=params.direction, steps=params.steps
+                x, y, execution.halt, onto(aim), direction=params.direction, steps=params.steps
             )
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
@@ -65,7 +67,9 @@ class Pointing:
         async def act() -> None:
             start = await self._acting.point(execution, aim, params)
             end = await self._acting.point(execution, other, params)
-            await self._desktop.drag(start, end, execution.halt, onto(other.routed))
+            # Two windows move apart: then both points stay where they are on the screen.
+            judged = aim.judged if aim.judged == other.judged else None
+            await self._desktop.drag(start, end, execution.halt, msgspec.structs.replace(onto(other), judged=judged))
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -131,7 +135,7 @@ class Pointing:
             if await self._desktop.press(aim.element):
                 return True
             x, y = await self._acting.point(execution, aim, params)
-            await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+            await self._desktop.click_at(x, y, execution.halt, onto(aim))
             return False
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))

@@ -36,7 +36,7 @@ class NoSuchKey(BackendError):
 class Elsewhere(BackendError):
     """What the keys or the click were for is not where they would go: nothing was sent."""
 
-    def __init__(self, message: str, reason: Literal["focus", "covered", "modifier"]) -> None:
+    def __init__(self, message: str, reason: Literal["focus", "covered", "modifier", "moved"]) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -71,11 +71,36 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     floats: bool = False
 
 
+class Judged(msgspec.Struct, frozen=True):
+    """The window that a point on the screen is in, and where it was when the point was judged."""
+
+    handle: int
+    rect: Rect
+
+    def follow(self, x: int, y: int, now: Rect) -> tuple[int, int]:
+        """The same point of the window where it is now."""
+        if now[2:] != self.rect[2:]:
+            # What is where in it is not known any more.
+            raise Elsewhere("the window has changed its size", "moved")
+        return x + now.x - self.rect.x, y + now.y - self.rect.y
+
+
 class Onto(msgspec.Struct, frozen=True):
     """Whose windows a click is for: these, and the popups of their program."""
 
     pid: int
     handles: frozenset[int]
+    # None: the point stays where it is on the screen, whatever moves.
+    judged: Judged | None = None
+
+    def follow(self, x: int, y: int, windows: Sequence[Window]) -> tuple[int, int]:
+        """The point among these windows."""
+        if self.judged is None:
+            return x, y
+        now = next((each.rect for each in windows if each.handle == self.judged.handle), None)
+        if now is None:
+            raise Elsewhere("the window meant is not shown", "focus")
+        return self.judged.follow(x, y, now)
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +195,9 @@ class Desktop(Protocol):
 
     async def refreshed(self, element: Element) -> Element | None:
         """The same element as it is now; None when it is gone."""
+
+    async def steady(self, element: Element, window: Window) -> tuple[Rect, Rect] | None:
+        """Where an element of the tree is, and where its window was in the same moment. None: it keeps moving."""
 
     async def element_at(self, window: Window, x: int, y: int) -> Key | None:
         """What the program says is there; None where it does not say."""

@@ -115,7 +115,7 @@ class Writing:
             x, y = await self._acting.point(execution, aim, params)
         except BackendError:
             return element
-        await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+        await self._desktop.click_at(x, y, execution.halt, onto(aim))
         if (now := await self._has_focus(element, CLICKED_SECONDS)) is not None:
             return now
         # GTK 4 focuses a part of its entries and does not say so of the entry. Another field that has it says no.

@@ -182,8 +182,18 @@ def _wake(hook: Hook, named: str | None, door: Door, wait_ms: int) -> int:
     if seen is None or seen.get("superseded"):
         hook.explain("a newer bell took over" if seen else "nothing came")
         return exits.OK
+    _note_woken(hook, door)
     terminal.say(line(who[0], seen))
     return WAKE
+
+
+def _note_woken(hook: Hook, door: Door) -> None:
+    """The client goes on, and no hook of its own says so: it would be called idle for a whole turn."""
+    event = {"hook_event_name": "Woken", "session_id": hook.payload.get("session_id")}
+    try:
+        call(door, "POST", "/v1/sessions/note", {"client": hook.client, "event": event})
+    except (DoorError, OSError) as fault:
+        hook.explain(f"the daemon does not know that the session was woken: {fault}")
 
 
 def _block(hook: Hook, named: str | None, door: Door, _wait_ms: int) -> int:
@@ -193,6 +203,7 @@ def _block(hook: Hook, named: str | None, door: Door, _wait_ms: int) -> int:
     seen = bell.watch(door, *who, by="codex Stop", skip="own") if who else None
     if who is None or seen is None:
         return _nothing(hook)
+    _note_woken(hook, door)
     terminal.show(encode({"decision": "block", "reason": line(who[0], seen)}).decode())
     return exits.OK
 

@@ -260,7 +260,9 @@ class LinkSession:
         return answer
 
     async def _respond(self, asked: McpRequest, request: mcp.Request) -> dict[str, Any]:
-        answer, handover = await self._tasks.respond(self._principal, request)
+        principal = self._principal
+        me = self._caller(asked, request, may_repeat=True, principal=principal)
+        answer, handover = await self._tasks.respond(principal, request, me, self._tools.get("await_reply"))
         if handover is not None:
             self._undone[asked.call] = handover
         return answer

@@ -14,7 +14,7 @@ from bascule.kernel.tool import Result, Tool
 from bascule.programs.mcp_stdio import mcp
 from bascule.surfaces.mcp import task_protocol
 from bascule.surfaces.mcp.calling import ToolCall
-from bascule.surfaces.mcp.task_calls import answered_at_once, work
+from bascule.surfaces.mcp.task_calls import answered_at_once, work, work_again
 from bascule.surfaces.mcp.tasks import McpTask, McpTasks
 
 # What to do when the client has an answer, and when it will never have it.
@@ -92,7 +92,12 @@ class LinkTasks:
         handover = (task.delivered, task.lost) if outcome.delivered is not None else None
         return request.answer(dict(outcome.result)), handover
 
-    async def respond(self, principal: Principal, request: mcp.Request) -> tuple[dict[str, Any], Handover | None]:
+    async def respond(
+        self, principal: Principal, request: mcp.Request, me: ToolCall, awaits_reply: Tool | None
+    ) -> tuple[dict[str, Any], Handover | None]:
+        """`me` and the tool that waits for a reply are for a task of an earlier life of the daemon."""
+        again = partial(work_again, me=me, tool=awaits_reply, desk=self._desk, log=self._log)
+        self._tasks.revive(principal, request.params.get("taskId"), again)
         answer = await task_protocol.respond(
             self._tasks,
             principal,

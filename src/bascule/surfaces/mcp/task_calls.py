@@ -19,6 +19,11 @@ from bascule.surfaces.mcp.calling import ToolCall, call_tool, content_of, go_on
 from bascule.surfaces.mcp.forms import form_request
 from bascule.surfaces.mcp.tasks import McpTask, Outcome, Status, waits_for
 
+RESTARTED = (
+    "Bascule was restarted while this call waited, and how far it came is not known. Look at what it was about before "
+    "you make it again."
+)
+
 
 async def work(
     task: McpTask,
@@ -51,6 +56,15 @@ async def work(
     if result.acknowledge is None:
         return Outcome(content_of(result))
     return Outcome(content_of(result), delivered=lambda: me.acknowledge(result), lost=me.give_back)
+
+
+async def work_again(task: McpTask, call: str, me: ToolCall, tool: Tool | None, *, desk: Desk, log: Log) -> Outcome:
+    """After a restart of the daemon: the reply to the message of the call, if it was one. `tool` waits for replies."""
+    if tool is not None:
+        outcome = await work(task, me, tool, {"ticketId": call}, desk=desk, log=log)
+        if outcome.result is not None and not outcome.result.get("isError"):
+            return outcome
+    return Outcome({"content": [{"type": "text", "text": RESTARTED}], "isError": True})
 
 
 async def _to_the_end(task: McpTask, me: ToolCall, tool: Tool, arguments: Any, *, desk: Desk, until: float) -> Result:

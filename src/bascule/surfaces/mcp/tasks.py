@@ -1,11 +1,13 @@
 """MCP tasks: calls whose client has a handle instead of an answer, and comes back for the result.
 
 A task belongs to the agent whose call it was, not to the connection: it goes on when its client reconnects, and no
-other agent can see, answer or cancel it. It lives in memory. After a restart there is no such task; what it waited for
-(a ticket, a question to the person, a message) is in the store, and the call can be made again.
+other agent can see, answer or cancel it. It lives in memory. After a restart of the daemon there is no such task, and a
+client that is told so goes on asking for it: Claude Code 2.1.325 never woke its model. So its id names the call, whose
+ticket is in the store; `revive` makes a task of the same id again that waits for the reply, or says what happened.
 """
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -40,6 +42,9 @@ class TaskLimits(NamedTuple):
     poll_ms: int = 1_000
 
 
+_ID = re.compile(r"task_(?P<life>[0-9a-f]{8})[0-9a-f]{32}_(?P<call>[\w.:-]{1,128})", re.ASCII)
+
+
 class Status(Enum):
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -71,9 +76,8 @@ class Outcome(NamedTuple):
 
 
 class McpTask:
-    def __init__(self, principal: Principal, call: str, ttl_ms: int, poll_ms: int) -> None:
-        # The extension demands that nobody can guess it.
-        self.task_id = f"task_{secrets.token_hex(16)}"
+    def __init__(self, principal: Principal, task_id: str, call: str, ttl_ms: int, poll_ms: int) -> None:
+        self.task_id = task_id
         self.principal = principal
         # The id of the call: made again after a broken connection, it is this task.
         self.call = call
@@ -156,6 +160,8 @@ class McpTasks:
 
     def __init__(self, desk: Desk, owner: Tasks, limits: TaskLimits | None = None) -> None:
         self.limits = limits or TaskLimits()
+        # Of this life of the daemon, in every id.
+        self._life = secrets.token_hex(4)
         self._owner = owner
         # By agent, in the order in which they were made.
         self._of: dict[Principal, dict[str, McpTask]] = {}
@@ -181,9 +187,33 @@ class McpTasks:
                 hint="wait for some of them, or cancel some",
                 retry_after=5.0,
             )
+        # The extension demands that nobody can guess it.
+        task_id = f"task_{self._life}{secrets.token_hex(16)}_{call}"
+        return self._begin(principal, task_id, call, work, ttl_ms)
+
+    def revive(
+        self, principal: Principal, task_id: object, work: Callable[[McpTask, str], Coroutine[Any, Any, Outcome]]
+    ) -> None:
+        """Begin a task of an earlier life of the daemon again; `work` gets the id of its call."""
+        known = _ID.fullmatch(task_id) if isinstance(task_id, str) else None
+        if known is None or known["life"] == self._life or known[0] in self._of.get(principal, {}):
+            return
+        if self.has_room(principal):
+            call = known["call"]
+            self.publish(self._begin(principal, known[0], call, lambda task: work(task, call), None))
+
+    def _begin(
+        self,
+        principal: Principal,
+        task_id: str,
+        call: str,
+        work: Callable[[McpTask], Coroutine[Any, Any, Outcome]],
+        ttl_ms: int | None,
+    ) -> McpTask:
         limits = self.limits
         wanted = limits.default_ttl_ms if ttl_ms is None else ttl_ms
-        task = McpTask(principal, call, min(max(wanted, limits.min_ttl_ms), limits.max_ttl_ms), poll_ms=limits.poll_ms)
+        ttl_ms = min(max(wanted, limits.min_ttl_ms), limits.max_ttl_ms)
+        task = McpTask(principal, task_id, call, ttl_ms, poll_ms=limits.poll_ms)
         self._calls.setdefault(principal, {})[task.task_id] = task
         task.work = self._owner.answer(work(task), f"mcp {task.task_id}")
         task.work.add_done_callback(lambda later: self._finish(task, later))

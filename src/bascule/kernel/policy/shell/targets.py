@@ -89,7 +89,7 @@ def is_remote(field: Field) -> bool:
 
 
 def _written(name: str, args: list[Field]) -> list[Field]:
-    if name in ("cp", "mv", "ln", "install", "rsync", "scp"):
+    if name in ("cp", "mv", "ln", "link", "install", "rsync", "scp"):
         return _copied(name, args)
     writer = _WRITERS.get(name)
     return [] if writer is None else writer(args)
@@ -142,7 +142,8 @@ def _copied(name: str, args: list[Field]) -> list[Field]:
     if name == "install" and has(given, "d", "directory"):
         return operands
     # What is moved away is gone, and what is linked to can be written through the link.
-    sources = operands[:-1] if name in ("mv", "ln") or has(given, "remove-source-files") else []
+    links = name in ("ln", "link") or (name == "cp" and has(given, "l", "link", "s", "symbolic-link"))
+    sources = operands[:-1] if name == "mv" or links or has(given, "remove-source-files") else []
     target = (value_of(given, "t", "target-directory") if name not in ("rsync", "scp") else []) or operands[-1:]
     if name == "mv" and has(given, "t", "target-directory"):
         sources = operands
@@ -253,7 +254,7 @@ _WRITERS: dict[str, Callable[[list[Field]], list[Field]]] = {
 def _read(name: str, args: list[Field]) -> list[Field]:
     if name in ("tar", "gtar", "bsdtar"):
         return _tar(args)[1]
-    if name in ("cp", "scp", "rsync", "install", "mv", "ln"):
+    if name in ("cp", "scp", "rsync", "install", "mv", "ln", "link"):
         _, operands = options(args, "tSe", ("target-directory", "rsh", "exclude"), mixed=True)
         return [field for field in operands[:-1] or operands if not is_remote(field)]
     if name == "curl":

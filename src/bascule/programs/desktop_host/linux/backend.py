@@ -9,11 +9,12 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 import Xlib.error
 
-from bascule.desktop.capabilities import Capabilities
+from bascule.desktop.capabilities import Capabilities, Trust
 from bascule.desktop.protocol import Permission
 from bascule.programs.desktop_host.elements import Element, Key, Tree
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux import programs
+from bascule.programs.desktop_host.linux.held_only import HeldOnly
 from bascule.programs.desktop_host.linux.parts import Finding, Session
 from bascule.programs.desktop_host.linux.sessions import session_of
 from bascule.programs.desktop_host.linux.trees import Trees
@@ -35,14 +36,19 @@ class LinuxDesktop:
     """Opened and closed once; what is lost is found again at the next use."""
 
     def __init__(
-        self, environment: dict[str, str] | None = None, on_stop_keys: Callable[[], None] | None = None
+        self,
+        environment: dict[str, str] | None = None,
+        on_stop_keys: Callable[[], None] | None = None,
+        *,
+        trust: Trust = "checked",
     ) -> None:
         """`on_stop_keys`: called, maybe on another thread, when the person presses the chord that stops everything."""
         given = dict(os.environ) if environment is None else environment
-        self._session: Session = session_of(given, on_stop_keys)
+        session = session_of(given, on_stop_keys)
+        self._session: Session = session if trust == "checked" else HeldOnly(session)
         self._trees = Trees(given, self._session.windows, self._session.accessibility_hint)
-        if isinstance(self._session, BareSession):
-            self._session.bare_windows.tops = self._trees.tops
+        if isinstance(session, BareSession):
+            session.bare_windows.tops = self._trees.tops
 
     # -- life --
 
@@ -140,6 +146,9 @@ class LinuxDesktop:
 
     async def refreshed(self, element: Element) -> Element | None:
         return await self._trees.refreshed(element)
+
+    async def steady(self, element: Element, window: Window) -> tuple[Rect, Rect] | None:
+        return await self._trees.steady(element, window)
 
     async def element_at(self, window: Window, x: int, y: int) -> Key | None:
         return await self._trees.element_at(window, x, y)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
 from Xlib import XK, X
 from Xlib.ext import xtest
 
@@ -23,7 +24,9 @@ DRAG_STEPS: Final = 12
 DRAG_STEP_SECONDS: Final = 0.01
 # Window managers say which window is in front a little before or after they give it the focus.
 FOCUS_SECONDS: Final = 0.3
-_BUTTONS: Final = (1, 2, 3)
+# The last of the buttons that XTest has; no program does anything with it.
+HOLD: Final = 10
+_BUTTONS: Final = (1, 2, 3, HOLD)
 _WHEEL: Final = {"up": 4, "down": 5, "left": 6, "right": 7}
 
 
@@ -63,21 +66,29 @@ class Input:
     def click(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
         with self._released():
             halt.check()
+            self._activate(onto, halt)
             self._move(x, y)
             for turn in range(count):
                 if turn:
                     halt.pause(DOUBLE_CLICK_SECONDS)
                 halt.check()
-                with self._only(x, y, onto):
+                with self._only(x, y, onto) as (*at, is_window):
+                    self._point_at(*at)
+                    if not turn and is_window and onto.judged is not None:
+                        self._hold()
                     self._button(button, down=True)
                     self._button(button, down=False)
+                    if turn == count - 1 and HOLD in self._buttons_down:
+                        # Only now: toolkits count clicks, and another button between two makes them single ones.
+                        self._button(HOLD, down=False)
 
     def scroll(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
         halt.check()
         self._move(x, y)
         for _ in range(steps):
             halt.check()
-            with self._only(x, y, onto):
+            with self._only(x, y, onto) as (*at, _):
+                self._point_at(*at)
                 self._button(_WHEEL[direction], down=True)
                 self._button(_WHEEL[direction], down=False)
 
@@ -85,8 +96,12 @@ class Input:
         with self._released():
             halt.check()
             self._move(*start)
-            with self._only(*start, onto):
+            with self._only(*start, onto) as (x, y, _):
+                self._point_at(x, y)
                 self._button(1, down=True)
+            # It stays on the pointer from here on, whatever moves.
+            start, end = (x, y), (end[0] + x - start[0], end[1] + y - start[1])
+            onto = msgspec.structs.replace(onto, judged=None)
             try:
                 for step in range(1, DRAG_STEPS + 1):
                     halt.pause(DRAG_STEP_SECONDS)
@@ -120,11 +135,40 @@ class Input:
         self._display.sync()
 
     @contextmanager
-    def _only(self, x: int, y: int, onto: Onto) -> Iterator[None]:
+    def _only(self, x: int, y: int, onto: Onto) -> Iterator[tuple[int, int, bool]]:
+        """Where the point is by now: it moves with the window that it was judged in. And whether it is in a window that
+        was named, or in a popup."""
         with self._x11.undisturbed():
-            if not self._x11.is_on_top(x, y, onto.pid, onto.handles):
+            if onto.judged is not None:
+                x, y = onto.judged.follow(x, y, self._x11.place(onto.judged.handle))
+            if not self._x11.screen().contains(x, y):
+                raise Elsewhere("the element is not on the screen any more", "moved")
+            found = self._x11.on_top(x, y, onto.pid, onto.handles)
+            if found is None:
                 raise Elsewhere("another window covers the element", "covered")
-            yield
+            yield x, y, found == "window"
+
+    def _point_at(self, x: int, y: int) -> None:
+        """The window, or the person's hand, may have moved since the pointer was brought there."""
+        if self._x11.pointer() != (x, y):
+            xtest.fake_input(self._display, X.MotionNotify, x=x, y=y)
+
+    def _hold(self) -> None:
+        """Window managers take the click that brings a window to the front, and give it back a moment later: to what is
+        there by then. While another button is down they do not, and it goes to what is there now.
+
+        Not in a menu: it has all clicks for itself, and any button chooses.
+        """
+        self._button(HOLD, down=True)
+
+    def _activate(self, onto: Onto, halt: Halt) -> None:
+        """As the window manager does when it takes the click."""
+        if onto.judged is None or self._x11.active() in (0, onto.judged.handle):
+            return
+        self._x11.activate(onto.judged.handle)
+        end = time.monotonic() + FOCUS_SECONDS
+        while self._x11.active() != onto.judged.handle and time.monotonic() < end:
+            halt.pause(0.005)
 
     @contextmanager
     def _released(self) -> Iterator[None]:

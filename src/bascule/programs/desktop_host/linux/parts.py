@@ -70,10 +70,15 @@ class Session(Protocol):
     pictures: Pictures
     hands: Hands
     stop_keys: StopKeys
+
     # What it can do where everything answers; `status` takes away what does not.
-    capabilities: Capabilities
+    @property
+    def capabilities(self) -> Capabilities: ...
+
     # Worth knowing, and nothing wrong.
-    notes: tuple[str, ...]
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
     # What to do where no picture can be taken.
     picture_remedy: str
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from bascule.programs.desktop_host.elements import Element, Key, Tree, arrange, clip
+from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.accessibility import (
     ACCESSIBLE,
     ANSWER_SECONDS,
@@ -23,7 +24,15 @@ from bascule.programs.desktop_host.linux.actions import Actions
 from bascule.programs.desktop_host.linux.bus import BusError, BusLost, Gone, session_address
 from bascule.programs.desktop_host.linux.parts import Windows
 from bascule.programs.desktop_host.linux.toolkits import SLOWEST, Quirks
-from bascule.programs.desktop_host.linux.toplevels import assigned, inside_corner, origin
+from bascule.programs.desktop_host.linux.toplevels import (
+    UNSCALED,
+    Scaled,
+    assigned,
+    believed,
+    inside_corner,
+    origin,
+    scaled,
+)
 from bascule.programs.desktop_host.linux.wayland.bare import Top
 from bascule.programs.desktop_host.ports import (
     AppGone,
@@ -40,6 +49,8 @@ OPEN_SECONDS: Final = 5.0
 MIN_WALKED: Final = 2_000
 # Values are read for what people type into and for what moves; no window shows more.
 MAX_VALUES: Final = 500
+# A window that moves while an element says where it is is asked again, as often as this.
+MOVED_TRIES: Final = 10
 
 Pair = tuple[Element, Key | None]
 
@@ -62,6 +73,10 @@ class Trees:
         self._roots: dict[int, Key] = {}
         # Where its numbers begin, where they are not the screen's.
         self._origins: dict[int, tuple[int, int]] = {}
+        # Where the window itself was by then.
+        self._seen_at: dict[int, Rect] = {}
+        # Programs whose numbers are not the screen's pixels.
+        self._scales: dict[str, Scaled] = {}
         # Programs that do not know where their windows are.
         self._placeless: set[str] = set()
 
@@ -195,7 +210,7 @@ class Trees:
         asked = [each for each in tree.elements if "showing" in each.states and COMPONENT in each.native]
 
         async def read(element: Element) -> None:
-            element.rect = await a11y.extents(element.key)
+            element.rect = await self._extents(a11y, element.key)
 
         await asyncio.gather(*map(read, asked))
         if self._is_relative(windows[0], quirks):
@@ -214,7 +229,12 @@ class Trees:
         # A closed window's number comes again, for another's window.
         known = {each.handle: self._roots[each.handle] for each in there if each.handle in self._roots}
         self._origins = {handle: place for handle, place in self._origins.items() if handle in known}
+        self._seen_at = {handle: place for handle, place in self._seen_at.items() if handle in known}
         self._roots = known | assigned(tops, named, relative=self._is_relative(windows[0], quirks))
+        first = next((each for each in tops if each.key == self._roots.get(windows[0].handle)), None)
+        if first is not None:
+            relative = self._is_relative(windows[0], quirks)
+            self._scales[root.program] = scaled(windows[0], first.rect, relative=relative)
         meant = [self._roots[each.handle] for each in windows if each.handle in self._roots]
         others = {self._roots[each.handle] for each in named if each.handle in self._roots} - set(meant)
         order = {key: at for at, key in enumerate(meant)}
@@ -235,6 +255,7 @@ class Trees:
                 inside = [tree.elements[at].rect for at in top.children]
                 place = origin(window, top.rect, inside) if window.placeless else inside_corner(window, top.rect)
                 origins[top.key] = self._origins[window.handle] = place
+                self._seen_at[window.handle] = window.rect
         # Wayland's menus count from their window, and are top levels of their own.
         elsewhere = self._origins.get(windows[0].handle, (0, 0)) if windows[0].placeless else (0, 0)
         offsets: list[tuple[int, int]] = []
@@ -262,9 +283,23 @@ class Trees:
             (now, _), *_ = elements_of(program, quirks, [node])
             now.value = await a11y.value(now, quirks)
             relative = quirks.window_relative or element.key.program in self._placeless
-            now.rect = element.rect if relative else await a11y.extents(element.key)
+            now.rect = element.rect if relative else await self._extents(a11y, element.key)
             now.visible, now.depth = element.visible, element.depth
             return now
+        return None
+
+    async def steady(self, element: Element, window: Window) -> tuple[Rect, Rect] | None:
+        root = self._roots.get(window.handle)
+        async with self._asking() as a11y:
+            program = a11y.known(element.key.program)
+            if root is None or program is None or self._is_relative(window, await a11y.quirks(program)):
+                return element.rect, self._seen_at.get(window.handle, window.rect)
+            for _ in range(MOVED_TRIES):
+                # Answered in this order. The program may be late to hear that it was moved; it is the same for both.
+                asked = (self._extents(a11y, key) for key in (root, element.key, root))
+                first, place, second = await asyncio.gather(*asked)
+                if first == second:
+                    return place, believed(window, first)
         return None
 
     async def element_at(self, window: Window, x: int, y: int) -> Key | None:
@@ -275,8 +310,12 @@ class Trees:
             if (program := a11y.known(root.program)) and self._is_relative(window, await a11y.quirks(program)):
                 left, top = self._origins.get(window.handle, window.rect[:2])
                 x, y = x - left, y - top
+            x, y = self._scales.get(root.program, UNSCALED).in_program(x, y)
             return await Actions(a11y).element_at(root, x, y)
         return None
+
+    async def _extents(self, a11y: Accessibility, key: Key) -> Rect:
+        return self._scales.get(key.program, UNSCALED).on_screen(await a11y.extents(key))
 
     # -- acting --
 

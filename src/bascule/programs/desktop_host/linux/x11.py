@@ -4,7 +4,7 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import Xlib.error
 from Xlib import X, display
@@ -118,8 +118,11 @@ class X11:
             return None
         client = self.display.create_resource_object("window", handle)
         geometry = client.get_geometry()
-        rect = self._place(client, geometry)
-        outer = rect if handle == top.id else self._place(top, top.get_geometry())
+        outer = rect = self._place(top, geometry if handle == top.id else top.get_geometry())
+        if handle != top.id:
+            # From the frame's place: both would be asked for at different moments of a window that moves.
+            inside = top.translate_coords(client, 0, 0)
+            rect = Rect(outer.x + inside.x, outer.y + inside.y, geometry.width, geometry.height)
         if rect.width <= 1 or rect.height <= 1:
             return None
         pid = self._pid(client)
@@ -227,12 +230,22 @@ class X11:
         """Shift, Ctrl, Alt, Super and AltGr that are down, on whichever keyboard; locks are not meant."""
         return int(self.root.query_pointer().mask & _MODIFIERS)
 
-    def is_on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> bool:
+    def pointer(self) -> tuple[int, int]:
+        found = self.root.query_pointer()
+        return int(found.root_x), int(found.root_y)
+
+    def place(self, handle: int) -> Rect:
+        window = self.display.create_resource_object("window", handle)
+        return self._place(window, window.get_geometry())
+
+    def on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> Literal["window", "popup"] | None:
         """Whether a button that is pressed there now goes to one of these windows, or to a popup of their program."""
         child = self.root.translate_coords(self.root, x, y).child
         if not child:
-            return False
-        return child.id in {self._top(each) for each in handles} or self._pid(child) == pid
+            return None
+        if child.id in {self._top(each) for each in handles}:
+            return "window"
+        return "popup" if self._pid(child) == pid else None
 
 
 def _text(value: Any) -> str:

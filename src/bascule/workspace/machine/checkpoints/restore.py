@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from bascule.workspace.machine.checkpoints.compare import TreeView
@@ -101,6 +102,24 @@ class Restore:
                 "Remove the cause and do the same again: it goes on where it stopped"
             ) from error
         return raced
+
+    def linked(self) -> list[bytes]:
+        """After `apply`: paths whose file has other names still. Those keep what it held; ours is a file of its own.
+
+        Nothing is written through a name: whoever puts a link to another file there would choose what is overwritten.
+        """
+        replaced = {}
+        for name in os.listdir(self._staging):
+            found = os.stat(name, dir_fd=self._staging, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+                replaced[name] = found
+        # All names of a file may have been replaced, or removed, here.
+        ours = Counter((found.st_dev, found.st_ino) for found in replaced.values())
+        return [
+            path
+            for number, (path, _, _) in enumerate(self._plan.put)
+            if (was := replaced.get(str(number))) and was.st_nlink > ours[was.st_dev, was.st_ino]
+        ]
 
     def clear(self) -> None:
         if self._staging >= 0:

@@ -214,7 +214,8 @@ class SpaceCheckpoints:
                     looked, steps = steps, plan(self._store, base, target, now, others, forward=forward)
                     if looked == steps:
                         restore.check_leftovers(TreeView(self._store, now))
-                        return self._undone(steps, target, restore.apply(), max_chars)
+                        raced = restore.apply()
+                        return self._undone(steps, target, raced, max_chars, restore.linked())
                 finally:
                     restore.clear()
             raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
@@ -227,9 +228,13 @@ class SpaceCheckpoints:
             for difference in differences(self._store, _tree(before), _tree(after))
         }
 
-    def _undone(self, steps: Plan, target: bytes, raced: Sequence[bytes], max_chars: int) -> Undone:
+    def _undone(
+        self, steps: Plan, target: bytes, raced: Sequence[bytes], max_chars: int, linked: Sequence[bytes] = ()
+    ) -> Undone:
         changed = [difference for difference in steps.changed if difference.path not in raced]
         left = steps.left | dict.fromkeys(raced, "was saved while it was being put back")
+        for path in linked:
+            left.setdefault(path, "has other names (hard links), which keep what was written; this one was put back")
         assert self._last is not None
         view = TreeView(self._store, target)
         for path, gap in self._last.all_gaps():

@@ -17,8 +17,11 @@ from bascule.programs.desktop_host.linux.wayland.keymaps import (
     strokes,
 )
 
-# Of linux/input-event-codes.h: left, middle, right.
-BUTTONS: Final = {1: 0x110, 2: 0x112, 3: 0x111}
+# A button that no mouse has and no program knows. While it is down, a compositor sends the pointer's events to the
+# window, and the point in it, where it went down, wherever the window goes.
+HOLD: Final = 0
+# Of linux/input-event-codes.h: left, middle, right; and a number between those of gamepads and of tablets.
+BUTTONS: Final = {1: 0x110, 2: 0x112, 3: 0x111, HOLD: 0x13F}
 # Axis and sign. A step of a real wheel is 15 of the units that toolkits scroll by.
 WHEEL: Final = {"up": (0, -1), "down": (0, 1), "left": (1, -1), "right": (1, 1)}
 STEP_UNITS: Final = 15.0
@@ -83,9 +86,12 @@ class VirtualDevices:
         self._connection.request(self._pointer, "axis_discrete", _now(), axis, sign * STEP_UNITS, sign)
         self._connection.request(self._pointer, "frame")
 
-    def release_all(self) -> None:
+    def release_buttons(self) -> None:
         for button in tuple(self._buttons):
             self.button(button, down=False)
+
+    def release_all(self) -> None:
+        self.release_buttons()
         self.release_keys()
 
 

@@ -9,11 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+import msgspec
+
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.clipboard import pieces
 from bascule.programs.desktop_host.linux.input import DOUBLE_CLICK_SECONDS, DRAG_STEP_SECONDS, DRAG_STEPS
 from bascule.programs.desktop_host.linux.wayland.clipboard import WaylandClipboard
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
+from bascule.programs.desktop_host.linux.wayland.devices import HOLD
 from bascule.programs.desktop_host.linux.wayland.keymaps import Stroke
 from bascule.programs.desktop_host.ports import Aborted, Elsewhere, Halt, Onto, Pasted, Window
 
@@ -36,24 +39,36 @@ class Devices(Protocol):
 
     def wheel(self, direction: str) -> None: ...
 
+    def release_buttons(self) -> None: ...
+
     def release_all(self) -> None: ...
 
 
 class Aimed(Protocol):
     """A window that can be brought to the front in the same write."""
 
-    screen: Rect
-
     def activate(self) -> None:
         """Kept until `flush`."""
+
+
+class Pointed(msgspec.Struct, frozen=True):
+    """A point of a window, as it was seen."""
+
+    aimed: Aimed
+    window: Window
+    point: tuple[int, int]
+    # Around all outputs.
+    screen: Rect
 
 
 class Front(Protocol):
     async def for_keys(self, handle: int) -> Aimed:
         """Elsewhere: a prompt has the keyboard for itself, or the window is not there any more."""
 
-    async def for_pointer(self, x: int, y: int, onto: Onto) -> Aimed:
+    async def for_pointer(self, x: int, y: int, onto: Onto) -> Pointed:
         """The window of these that is, or would be, on top there. Elsewhere: another's is."""
+
+    async def windows(self) -> list[Window]: ...
 
 
 class OneWriteHands:
@@ -125,35 +140,67 @@ class OneWriteHands:
     # -- pointer --
 
     async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
-        for turn in range(count):
-            if turn:
-                await pause(DOUBLE_CLICK_SECONDS, halt)
-            aimed = await self._front.for_pointer(x, y, onto)
-            halt.check()
-            aimed.activate()
-            self._devices.move(x, y, aimed.screen)
-            self._devices.button(button, down=True)
-            self._devices.button(button, down=False)
+        at: Pointed | None = None
+        try:
+            for turn in range(count):
+                if turn:
+                    await pause(DOUBLE_CLICK_SECONDS, halt)
+                if at is None or at.window.popup:
+                    at = await self._front.for_pointer(x, y, onto)
+                    halt.check()
+                    at.aimed.activate()
+                    self._devices.move(*at.point, at.screen)
+                    await self._hold(at)
+                elif await self._now(at) is None:
+                    raise Elsewhere("the window is closed", "focus")
+                halt.check()
+                self._devices.button(button, down=True)
+                self._devices.button(button, down=False)
+                self._connection.flush()
+        finally:
+            # Only now: toolkits count clicks, and another button between two makes them single ones.
+            self._devices.release_buttons()
             self._connection.flush()
         await self._connection.roundtrip()
 
+    async def _hold(self, at: Pointed) -> None:
+        """A window may have been moved since it was looked at, and so another part of it be below the pointer.
+
+        The pointer is tied to what is below it by now, and only then it is looked again: where the window is where it
+        was, the part is the one that was meant, and whatever moves later takes the pointer's events with it.
+        """
+        if at.window.popup:
+            # A menu does not move by itself, and any button chooses.
+            return
+        self._devices.button(HOLD, down=True)
+        await self._connection.roundtrip()
+        now = await self._now(at)
+        if now is None or (now.rect, now.outer) != (at.window.rect, at.window.outer):
+            raise Elsewhere("the window was moved in that moment", "moved")
+
+    async def _now(self, at: Pointed) -> Window | None:
+        return next((each for each in await self._front.windows() if each.handle == at.window.handle), None)
+
     async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
         for _ in range(steps):
-            aimed = await self._front.for_pointer(x, y, onto)
+            at = await self._front.for_pointer(x, y, onto)
             halt.check()
-            aimed.activate()
-            self._devices.move(x, y, aimed.screen)
+            at.aimed.activate()
+            self._devices.move(*at.point, at.screen)
             self._devices.wheel(direction)
             self._connection.flush()
         await self._connection.roundtrip()
 
     async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
-        aimed = await self._front.for_pointer(*start, onto)
+        at = await self._front.for_pointer(*start, onto)
         # Where it would be dropped is looked at before it is taken up, and again when it is let go.
         await self._front.for_pointer(*end, onto)
         halt.check()
-        screen = aimed.screen
-        aimed.activate()
+        # It stays on the pointer from here on, whatever moves.
+        start, end = at.point, (end[0] + at.point[0] - start[0], end[1] + at.point[1] - start[1])
+        onto = msgspec.structs.replace(onto, judged=None)
+        screen = at.screen
+        at.aimed.activate()
         self._devices.move(*start, screen)
         self._devices.button(1, down=True)
         self._connection.flush()

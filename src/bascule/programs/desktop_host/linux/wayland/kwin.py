@@ -16,7 +16,7 @@ from bascule.programs.desktop_host.linux.wayland import connection as wayland_co
 from bascule.programs.desktop_host.linux.wayland import kwin_lender, kwin_pictures
 from bascule.programs.desktop_host.linux.wayland.clipboard import WaylandClipboard
 from bascule.programs.desktop_host.linux.wayland.connection import Connection, Object
-from bascule.programs.desktop_host.linux.wayland.hands import Aimed, LiveHands, OneWriteHands
+from bascule.programs.desktop_host.linux.wayland.hands import Aimed, LiveHands, OneWriteHands, Pointed
 from bascule.programs.desktop_host.linux.wayland.kwin_input import FakeInput
 from bascule.programs.desktop_host.linux.wayland.kwin_lender import Lender
 from bascule.programs.desktop_host.linux.wayland.kwin_look import Seen
@@ -201,10 +201,9 @@ class KwinLink:
 
 
 class _Aimed:
-    def __init__(self, wayland: Connection, window: PlasmaWindow, screen: Rect) -> None:
+    def __init__(self, wayland: Connection, window: PlasmaWindow) -> None:
         self._wayland = wayland
         self._window = window
-        self.screen = screen
 
     def activate(self) -> None:
         if self._window.gone:
@@ -225,8 +224,14 @@ class _Front:
             raise Elsewhere("the window meant is not shown", "focus")
         return await self._aimed(handle, seen)
 
-    async def for_pointer(self, x: int, y: int, onto: Onto) -> Aimed:
+    async def windows(self) -> list[Window]:
+        return (await self._link.look()).windows
+
+    async def for_pointer(self, x: int, y: int, onto: Onto) -> Pointed:
         seen = await self._look()
+        x, y = onto.follow(x, y, seen.windows)
+        if not any(each.contains(x, y) for each in seen.outputs):
+            raise Elsewhere("the element is not on the screen any more", "moved")
         above = None
         for window in reversed(seen.windows):
             if not window.outer.contains(x, y):
@@ -235,7 +240,8 @@ class _Front:
             if window.handle in onto.handles or window.pid == onto.pid:
                 if above is not None and above > layer:
                     break
-                return await self._aimed(_holder(window, seen).handle, seen)
+                aimed = await self._aimed(_holder(window, seen).handle, seen)
+                return Pointed(aimed, window, (x, y), seen.screen)
             # Activated, a window comes above all others of its layer, and of none that is higher.
             above = layer if above is None else max(above, layer)
         raise Elsewhere("another window covers the element", "covered")
@@ -253,7 +259,7 @@ class _Front:
         window = now.plasma_window(seen.ids[handle])
         # Whether it is there still, as late as can be asked.
         await now.wayland.roundtrip()
-        return _Aimed(now.wayland, window, seen.screen)
+        return _Aimed(now.wayland, window)
 
 
 def _holder(window: Window, seen: Seen) -> Window:

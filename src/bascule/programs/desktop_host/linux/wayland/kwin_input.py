@@ -4,12 +4,19 @@ Keys have the numbers of the person's own keyboard, so what they mean is read of
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.wayland.connection import Connection, Object
 from bascule.programs.desktop_host.linux.wayland.devices import BUTTONS, STEP_UNITS, WHEEL
 from bascule.programs.desktop_host.linux.wayland.keymaps import Stroke
 from bascule.programs.desktop_host.linux.wayland.seat_keyboard import SeatKeyboard
+
+# Of linux/input-event-codes.h: Ctrl, Shift, Alt and Super of both sides, AltGr, and Caps Lock, which some have as
+# another Ctrl; a lock is not changed by being let go of.
+_MODIFIERS: Final = (29, 97, 42, 54, 56, 100, 125, 126, 58)
+# KEY_UNKNOWN: no layout has anything there.
+_NOTHING: Final = 240
 
 
 class FakeInput:
@@ -29,7 +36,20 @@ class FakeInput:
     def strokes(self, keys: Sequence[str]) -> list[Stroke]:
         return self._keyboard.strokes(keys)
 
+    def release_modifiers(self) -> None:
+        """Whoever holds them: there is one keyboard, and what is down on it would join our keys.
+
+        The person's finger is still on the key, and KWin has it as up until it is pressed again.
+        """
+        # A modifier that is let go of before anything else was pressed may be a shortcut: Meta opens the launcher.
+        for down in (1, 0):
+            self._connection.request(self._device, "keyboard_key", _NOTHING, down)
+        for code in _MODIFIERS:
+            self._connection.request(self._device, "keyboard_key", code, 0)
+
     def press(self, stroke: Stroke) -> None:
+        if not self._down:
+            self.release_modifiers()
         self._down.append(stroke)
         self._connection.request(self._device, "keyboard_key", stroke.code, 1)
 
@@ -51,7 +71,10 @@ class FakeInput:
         axis, sign = WHEEL[direction]
         self._connection.request(self._device, "axis", axis, sign * STEP_UNITS)
 
-    def release_all(self) -> None:
+    def release_buttons(self) -> None:
         for button in tuple(self._buttons):
             self.button(button, down=False)
+
+    def release_all(self) -> None:
+        self.release_buttons()
         self.release_keys()

@@ -12,6 +12,8 @@ from bascule.programs.desktop_host.ports import BackendError, Window
 
 MAX_WINDOWS: Final = 500
 MAX_TITLE_CHARS: Final = 512
+# More than any desk has.
+MAX_OUTPUTS: Final = 64
 # What a script's answer may have: a window is about 400 characters.
 MAX_ANSWER_CHARS: Final = 4 * 1024 * 1024
 # Of a window's own number, as many bits as make two of them differ.
@@ -53,8 +55,15 @@ function look(turn) {
     var front = workspace.activeWindow || workspace.activeClient;
     return JSON.stringify({
         turn: turn, windows: list, active: front ? String(front.internalId) : null,
-        screen: place(workspace.virtualScreenGeometry)
+        screen: place(workspace.virtualScreenGeometry), outputs: outputs()
     });
+}
+function outputs() {
+    var list = [], screens = workspace.screens;
+    for (var i = 0; screens && i < screens.length; i++) list.push(place(screens[i].geometry));
+    for (var j = 0; !screens && j < workspace.numScreens; j++)
+        list.push(place(workspace.clientArea(KWin.ScreenArea, j, workspace.currentDesktop)));
+    return list;
 }
 function activate(id) {
     var all = windows();
@@ -102,6 +111,7 @@ class _Answer(msgspec.Struct):
     windows: Annotated[list[_Window], msgspec.Meta(max_length=MAX_WINDOWS)]
     active: str | None
     screen: _Place
+    outputs: Annotated[list[_Place], msgspec.Meta(max_length=MAX_OUTPUTS)] = []
 
 
 _answers = msgspec.json.Decoder(_Answer)
@@ -124,6 +134,8 @@ class Seen(msgspec.Struct, frozen=True):
     prompt: bool
     # Around all outputs.
     screen: Rect
+    # Where something can be seen and clicked: outputs of different sizes leave corners of the screen out.
+    outputs: list[Rect]
 
     def window(self, handle: int) -> Window | None:
         return next((each for each in self.windows if each.handle == handle), None)
@@ -188,7 +200,8 @@ def described_windows(
         if each.id == parsed.active and (each.raised or each.layer <= _NORMAL_LAYER):
             active = handle
     prompt = parsed.active is not None and active is None
-    return Seen(windows, ids, buffers, layers, active, prompt, _rect(parsed.screen))
+    screen, outputs = _rect(parsed.screen), [_rect(each) for each in parsed.outputs]
+    return Seen(windows, ids, buffers, layers, active, prompt, screen, outputs or [screen])
 
 
 def handle_of(window_id: str) -> int | None:

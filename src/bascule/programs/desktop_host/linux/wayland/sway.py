@@ -11,14 +11,14 @@ import msgspec
 from bascule.desktop.capabilities import Capabilities
 from bascule.desktop.protocol import STOP_CHORDS
 from bascule.foundation.tasks import Tasks
-from bascule.programs.desktop_host.geometry import NOWHERE, Rect
+from bascule.programs.desktop_host.geometry import Rect, around
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
 from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.linux.wayland import sway_ipc
 from bascule.programs.desktop_host.linux.wayland.clipboard import WaylandClipboard
 from bascule.programs.desktop_host.linux.wayland.connection import Connection, Object
 from bascule.programs.desktop_host.linux.wayland.devices import VirtualDevices
-from bascule.programs.desktop_host.linux.wayland.hands import Aimed, LiveHands, OneWriteHands
+from bascule.programs.desktop_host.linux.wayland.hands import Aimed, LiveHands, OneWriteHands, Pointed
 from bascule.programs.desktop_host.linux.wayland.screencopy import Output, Screencopy
 from bascule.programs.desktop_host.linux.wayland.sway_ipc import SwayIpc
 from bascule.programs.desktop_host.linux.wayland.sway_tree import Seen, seen_in
@@ -128,10 +128,7 @@ class SwayLink:
         ]
 
     async def screen(self) -> Rect:
-        around = NOWHERE
-        for each in await self.outputs():
-            around = around.joined(each.rect)
-        return around
+        return around(each.rect for each in await self.outputs())
 
     async def toplevel(self, handle: int, seen: Seen) -> Toplevel:
         """Which of the toplevels it is. They have no number in common: one is activated, and sway says what came up."""
@@ -152,10 +149,9 @@ class SwayLink:
 
 
 class _Aimed:
-    def __init__(self, toplevels: Toplevels, toplevel: Toplevel, screen: Rect) -> None:
+    def __init__(self, toplevels: Toplevels, toplevel: Toplevel) -> None:
         self._toplevels = toplevels
         self._toplevel = toplevel
-        self.screen = screen
 
     def activate(self) -> None:
         if self._toplevel.closed:
@@ -174,9 +170,13 @@ class _Front:
             raise Elsewhere("the window meant is not shown", "focus")
         return await self._aimed(handle, seen)
 
-    async def for_pointer(self, x: int, y: int, onto: Onto) -> Aimed:
+    async def windows(self) -> list[Window]:
+        return (await self._link.look()).windows
+
+    async def for_pointer(self, x: int, y: int, onto: Onto) -> Pointed:
         seen = await self._link.look()
         _check_no_prompt(seen)
+        x, y = onto.follow(x, y, seen.windows)
         above: list[Window] = []
         for window in reversed(seen.windows):
             if not window.outer.contains(x, y):
@@ -185,14 +185,16 @@ class _Front:
                 if above and not (window.floats and all(each.floats for each in above)):
                     # What floats comes above everything else that floats when it is activated; a tile does not.
                     raise Elsewhere("another window covers the element", "covered")
-                return await self._aimed(window.handle, seen)
+                outputs = [each.rect for each in await self._link.outputs()]
+                if not any(each.contains(x, y) for each in outputs):
+                    raise Elsewhere("the element is not on the screen any more", "moved")
+                return Pointed(await self._aimed(window.handle, seen), window, (x, y), around(outputs))
             above.append(window)
         raise Elsewhere("another window covers the element", "covered")
 
     async def _aimed(self, handle: int, seen: Seen) -> Aimed:
         toplevel = await self._link.toplevel(handle, seen)
-        now = await self._link.open()
-        return _Aimed(now.toplevels, toplevel, await self._link.screen())
+        return _Aimed((await self._link.open()).toplevels, toplevel)
 
 
 def _check_no_prompt(seen: Seen) -> None:

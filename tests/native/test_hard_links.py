@@ -1,0 +1,74 @@
+"""Files with several names: what an undo brings back, what it says of the rest; it never writes through a name."""
+
+import os
+
+import pytest
+
+from native_scene import snapshot
+
+
+def are_one(*paths):
+    return len({(os.stat(path).st_dev, os.stat(path).st_ino) for path in paths}) == 1
+
+
+@pytest.fixture
+def outside(scene):
+    """A file of the home."""
+    file = scene.root.parent / "outside.txt"
+    file.write_text("before\n")
+    return file
+
+
+def left_alone(answer):
+    return {each["path"]: each["reason"] for each in answer.get("leftAlone", ())}
+
+
+def test_what_was_written_through_a_link_comes_back_here_and_the_undo_says_that_it_does_not_elsewhere(scene, outside):
+    os.link(outside, scene.root / "named")
+    was = snapshot(scene.root)
+    answer = scene.run("echo after > named")
+    assert outside.read_text() == "after\n"
+    undone = scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+    assert "other names" in left_alone(undone)["named"]
+    assert outside.read_text() == "after\n"
+
+
+def test_an_undo_writes_nothing_through_a_link_that_the_call_has_put_there(scene, outside):
+    """Else a project could choose what is written over any file of the user."""
+    (scene.root / "bait").write_text("what the attacker wants in it\n")
+    answer = scene.run(f"ln -f {outside} bait")
+    assert are_one(outside, scene.root / "bait")
+    scene.undo(answer["runId"])
+    assert (scene.root / "bait").read_text() == "what the attacker wants in it\n"
+    assert outside.read_text() == "before\n"
+    assert not are_one(outside, scene.root / "bait")
+
+
+def test_a_link_put_there_between_the_call_and_its_undo_is_later_work(scene, outside):
+    answer = scene.run("echo changed > src/m1.py")
+    (scene.root / "src" / "m1.py").unlink()
+    os.link(outside, scene.root / "src" / "m1.py")
+    with pytest.raises(Exception, match="cannot be undone"):
+        scene.undo(answer["runId"])
+    assert outside.read_text() == "before\n"
+    assert are_one(outside, scene.root / "src" / "m1.py")
+
+
+def test_two_names_in_the_project_both_come_back_and_nothing_is_said(scene):
+    os.link(scene.root / "src" / "m1.py", scene.root / "src" / "second.py")
+    was = snapshot(scene.root)
+    answer = scene.run("echo after > src/m1.py")
+    assert (scene.root / "src" / "second.py").read_text() == "after\n"
+    undone = scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+    assert left_alone(undone) == {}
+
+
+def test_a_deleted_name_comes_back_with_its_text(scene, outside):
+    os.link(outside, scene.root / "named")
+    was = snapshot(scene.root)
+    answer = scene.run("rm named")
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+    assert outside.read_text() == "before\n"
