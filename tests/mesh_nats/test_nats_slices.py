@@ -108,11 +108,11 @@ def test_a_connection_on_which_letters_come_is_not_lost_because_an_answer_is_beh
         for _ in range(connection.MAX_PINGS + 3):
             made.data_received(_letters("1"))
             made._watch()
-        assert "abort" not in wire.told
-        assert wire.told.count("PING\r\n") == connection.MAX_PINGS
+        assert "abort" not in wire.noted
+        assert wire.noted.count("PING\r\n") == connection.MAX_PINGS
         # The control: nothing comes any more.
         made._watch()
-        assert "abort" in wire.told
+        assert "abort" in wire.noted
 
     asyncio.run(story())
 
@@ -125,6 +125,6 @@ def test_a_connection_whose_letters_still_wait_to_be_passed_on_is_not_lost(monke
         made.data_received(_letters(*"123456"))
         for _ in range(connection.MAX_PINGS + 3):
             made._watch()
-        assert "abort" not in wire.told
+        assert "abort" not in wire.noted
 
     asyncio.run(story())
