@@ -4,8 +4,10 @@ import time
 
 import pytest
 
-from bascule.foundation.errors import ApprovalRequired, BasculeError, PolicyDenied
-from bascule.native.texts import MAX_SHOWN_CHARS
+from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest, PolicyDenied
+from bascule.native import texts
+from bascule.native.protocol import MAX_EDITS, EditText
+from bascule.native.texts import MAX_COMPARED_LINES, MAX_SHOWN_CHARS
 from bascule.testing.house import House
 from patience import PATIENCE
 
@@ -192,3 +194,74 @@ def test_no_file_is_read_for_a_question(house, tmp_path):
     question = asked_about(house, "Write", {"file_path": str(tmp_path / "secret"), "content": "new"})
     *_, preview = shown(house, question)
     assert "the secret words" not in preview
+
+
+EDIT = {"old_string": "a", "new_string": "b"}
+
+
+@pytest.mark.parametrize(
+    ("client", "tool", "arguments"),
+    [
+        ("claude", "Write", {"content": "what is written", "edits": [EDIT]}),
+        ("claude", "Write", {"content": "what is written", **EDIT}),
+        ("claude", "NotebookEdit", {"new_source": "what is written", "content": "other"}),
+        ("claude", "Edit", {"old_string": "a", "new_string": "what is written", "edits": [EDIT]}),
+        ("codex", "apply_patch", {"command": ["what is written"], "content": "other"}),
+        ("codex", "apply_patch", {"command": "", "input": "what is written"}),
+    ],
+)
+def test_a_field_that_a_tool_does_not_have_hides_nothing_of_what_it_writes(house, client, tool, arguments):
+    (edit,) = asked_about(house, tool, {"file_path": "/p/a", **arguments}, client)["edits"]
+    assert edit["new"] == "what is written"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "place"),
+    [
+        ("Edit", {**EDIT, "replace_all": True}, "replace_all: True"),
+        ("NotebookEdit", {"new_source": "", "edit_mode": "delete", "cell_id": "c1"}, "edit_mode: delete, cell_id: c1"),
+    ],
+)
+def test_a_yes_is_for_the_places_that_were_shown(house, tool, arguments, place):
+    question = asked_about(house, tool, {"file_path": "/p/a", **arguments})
+    *_, preview = shown(house, question)
+    assert place in preview.split("\n")
+    without = {name: value for name, value in arguments.items() if name in ("old_string", "new_string", "new_source")}
+    assert asked_about(house, tool, {"file_path": "/p/a", **without})["edits"] != question["edits"]
+
+
+def test_one_edit_more_than_is_shown_is_said_and_a_yes_is_for_it_too(house):
+    def asked(*more):
+        return asked_about(house, "MultiEdit", {"file_path": "/p/a", "edits": [EDIT] * MAX_EDITS + list(more)})
+
+    last = [asked({"old_string": "c", "new_string": new}) for new in ("d", "e")]
+    assert last[0]["edits"] == last[1]["edits"]
+    assert last[0]["whole"] != last[1]["whole"]
+    # The control: all that there is can be shown.
+    assert asked()["whole"] is None
+
+
+def test_no_text_passes_for_the_beginning_of_the_next():
+    long = "x" * (2 * MAX_SHOWN_CHARS)
+    one = (EditText(old=long, new="b\0c\0d"), EditText(old="e", new="f"))
+    other = (EditText(old=long, new="b"), EditText(old="c\0d\0e", new="f"))
+    assert texts.cut(one)[0] == texts.cut(other)[0]
+    assert texts.cut(one)[1] != texts.cut(other)[1]
+
+
+def test_a_question_with_more_than_anybody_reads_is_refused(house):
+    question = {"client": "claude", "kind": "write", "cwd": PROJECT, "paths": ["/p/a"], "dialog": "s"}
+    with pytest.raises(InvalidRequest, match="characters"):
+        ask(house, {**question, "edits": [{"new": "x" * (MAX_SHOWN_CHARS + 1)}]})
+    *_, preview = shown(house, {**question, "edits": [{"new": "x" * MAX_SHOWN_CHARS}]})
+    assert "xxx" in preview
+
+
+def test_the_lines_that_are_compared_are_counted_over_all_edits(monkeypatch):
+    compared = []
+    monkeypatch.setattr(texts.difflib, "unified_diff", lambda old, new, **_: compared.append(len(old) + len(new)) or [])
+    edit = EditText(old="a\n" * 99 + "a", new="b\n" * 99 + "b")
+    made = texts.preview([edit] * 100, None)
+    assert len(made) == 100
+    assert 0 < sum(compared) <= MAX_COMPARED_LINES
+    assert made[-1].text.startswith("@@ -1,100 +1,100 @@\n-a")

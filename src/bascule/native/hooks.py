@@ -20,7 +20,7 @@ from bascule.native.protocol import (
     Client,
     EditText,
 )
-from bascule.native.texts import edits_of
+from bascule.native.texts import edits_of, patch_of
 
 Kind = Literal["shell", "write", "read", "fetch", "other"]
 Moment = Literal[
@@ -143,7 +143,7 @@ def read_hook(client: Client, event: Mapping[str, Any]) -> Hook:
         command=command[:MAX_COMMAND_CHARS] if command is not None else None,
         paths=paths[:MAX_PATHS],
         url=url[:MAX_PATH_CHARS] if url is not None else None,
-        edits=edits_of(arguments)[:MAX_PATHS] if kind == "write" else (),
+        edits=edits_of(tool or "", arguments) if kind == "write" else (),
         too_long=len(command or "") > MAX_COMMAND_CHARS or len(paths) > MAX_PATHS or len(url or "") > MAX_PATH_CHARS,
         switched_off=(_text(event.get("switched_off")) or "")[:MAX_TITLE_CHARS] or None,
     )
@@ -165,9 +165,7 @@ def _command(kind: Kind, arguments: Mapping[str, Any]) -> str | None:
 
 def _paths(tool: str | None, kind: Kind, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     if tool == "apply_patch":
-        patch = arguments.get("command") or arguments.get("input") or arguments.get("patch")
-        text = "\n".join(patch) if isinstance(patch, list) and all(isinstance(each, str) for each in patch) else patch
-        found = _PATCHED.findall(text) if isinstance(text, str) else []
+        found = _PATCHED.findall(patch_of(arguments) or "")
     elif kind in ("write", "read"):
         found = [value for name in _PATH_FIELDS if isinstance(value := arguments.get(name), str) and value]
         listed = arguments.get("paths")

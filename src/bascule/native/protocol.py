@@ -15,6 +15,10 @@ MAX_COMMAND_CHARS = 64 * 1024
 MAX_PATH_CHARS = 4_096
 MAX_PATHS = 1_000
 MAX_SESSION_CHARS = 200
+# Of one call; of more the beginning is shown.
+MAX_EDITS = 1_000
+# An id of a cell and a few words.
+MAX_PLACE_CHARS = 500
 
 
 class HookParams(Params, frozen=True, kw_only=True):
@@ -36,6 +40,8 @@ class EditText(Params, frozen=True, kw_only=True):
     # None: `new` is the whole text, or a patch.
     old: str | None = None
     new: str
+    # As the client says it: every place, or which cell of a notebook.
+    place: Annotated[str, Meta(max_length=MAX_PLACE_CHARS)] = ""
 
 
 class QuestionParams(Params, frozen=True, kw_only=True):
@@ -48,7 +54,7 @@ class QuestionParams(Params, frozen=True, kw_only=True):
     paths: Annotated[list[str], Meta(max_length=MAX_PATHS)] = []
     url: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
     # What would be written; `whole` says what all of it is, when this is its beginning.
-    edits: Annotated[list[EditText], Meta(max_length=MAX_PATHS)] = []
+    edits: Annotated[list[EditText], Meta(max_length=MAX_EDITS)] = []
     whole: Annotated[str, Meta(max_length=MAX_SESSION_CHARS)] | None = None
     # Of a dialog that the client has opened as well: its session. The first answer wins.
     dialog: Annotated[str, Meta(max_length=MAX_SESSION_CHARS)] | None = None

@@ -3,9 +3,11 @@
 import asyncio
 import hashlib
 import hmac
+import json
 from typing import Literal
 
 from bascule.foundation.clock import rfc3339
+from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.foundation.text import one_line
@@ -167,6 +169,11 @@ class Native:
             paths=tuple(params.paths),
             url=params.url,
         )
+        if texts.length_of(params.edits) > texts.MAX_SHOWN_CHARS:
+            # What hooks are answered with is cut already.
+            raise InvalidRequest(
+                f"edits have more than {texts.MAX_SHOWN_CHARS} characters", hint="send their beginning"
+            )
         judged = await self._judge.judge(call.principal, hook)
         where = blocks.facts(f"{params.client}, in {params.cwd}, with its own tool and outside of the sandbox")
         others = blocks.text("\n".join([*params.paths, params.url or ""]).strip())
@@ -327,7 +334,7 @@ class Native:
 
     def _written(self, edits: list[EditText], whole: str | None) -> dict[str, object]:
         """What would be written, for the ledger: never the text."""
-        shown = "\0".join(f"{each.old}\0{each.new}" for each in edits)
+        shown = json.dumps([(each.old, each.new, each.place) for each in edits])
         return {"text": self._digest(whole or shown)} if edits else {}
 
     def _digest(self, text: str) -> str:
