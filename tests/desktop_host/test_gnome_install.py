@@ -104,6 +104,23 @@ def test_what_is_installed_can_be_taken_back(home):
     assert gnome_install.remove() == []
 
 
+def test_nothing_is_written_or_removed_through_a_link(home):
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "extension.js").write_text("somebody's")
+    extension(home).parent.mkdir(parents=True)
+    extension(home).symlink_to(elsewhere)
+    planned = gnome_install.plan(43)
+    with pytest.raises(gnome_install.CannotInstall, match="link"):
+        gnome_install.install(planned)
+    assert gnome_install.remove() == [str(extension(home))]
+    assert [each.name for each in elsewhere.iterdir()] == ["extension.js"]
+    assert (elsewhere / "extension.js").read_text() == "somebody's"
+    # The control: without the link the same plan is written.
+    gnome_install.install(planned)
+    assert (extension(home) / "extension.js").read_text() != "somebody's"
+
+
 def test_a_newer_shell_gets_the_module(home, monkeypatch):
     monkeypatch.setenv("SHELL_VERSION", "46.0")
     gnome_install.install(gnome_install.plan())

@@ -85,6 +85,8 @@ def plan(version: int | None = None) -> Plan:
 
 
 def install(planned: Plan) -> None:
+    if os.path.islink(directory()):
+        raise CannotInstall(f"{directory()} is a link, and what it leads to is not ours", "remove the link")
     paths.make_private_dir(os.path.dirname(planned.token))
     paths.write_private_file(planned.token, secrets.token_hex(_TOKEN_BYTES))
     os.makedirs(directory(), mode=0o700, exist_ok=True)
@@ -105,7 +107,11 @@ def remove() -> list[str]:
         if UUID in (enabled := _enabled()):
             _output(_set_enabled([each for each in enabled if each != UUID]))
     with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(directory())
+        if os.path.islink(directory()):
+            # What it leads to is not ours to remove.
+            os.unlink(directory())
+        else:
+            shutil.rmtree(directory())
         gone.append(directory())
     return gone
 
