@@ -164,7 +164,7 @@ class SessionsParams(Params, frozen=True, kw_only=True):
 class NativeSessionView(Result, frozen=True, kw_only=True):
     client: str
     session: str
-    # works, idle, waits_for_permission, asks, failed, ended, dead.
+    # works, idle, waits_for_permission, asks, failed, ended, dead, unknown.
     state: str
     # Only silence says so.
     probably: bool = False

@@ -46,8 +46,8 @@ def patch_of(arguments: Mapping[str, Any]) -> str | None:
 
 def _place(arguments: Mapping[str, Any]) -> str:
     found = [(name, arguments.get(name)) for name in _PLACES]
-    said = ", ".join(f"{name}: {value}" for name, value in found if value and isinstance(value, str | int | float))
-    return said[:MAX_PLACE_CHARS]
+    place = ", ".join(f"{name}: {value}" for name, value in found if value and isinstance(value, str | int | float))
+    return place[:MAX_PLACE_CHARS]
 
 
 def cut(edits: tuple[EditText, ...]) -> tuple[list[EditText], str | None]:
