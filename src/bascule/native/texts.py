@@ -14,7 +14,7 @@ from bascule.native.protocol import MAX_EDITS, MAX_PLACE_CHARS, EditText
 MAX_SHOWN_CHARS = 64 * 1024
 # Of all edits of a question together. More could cost seconds: all that goes, then all that comes.
 MAX_COMPARED_LINES = 2_000
-# Gemini CLI takes fields that a tool does not have: by what is there, it would be shown one text and write another.
+# By tool, not by what is there: a client may ignore a field that its tool does not have, and write the other one.
 _WHOLE = {"Write": "content", "write_file": "content", "NotebookEdit": "new_source"}
 # What else decides where a text comes to stand. Last is what may be long.
 _PLACES = ("replace_all", "allow_multiple", "expected_replacements", "edit_mode", "cell_number", "cell_id")
