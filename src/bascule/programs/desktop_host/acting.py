@@ -16,7 +16,7 @@ from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.looking import Looking, Picture, check_selector, folder_of, windows_with
 from bascule.programs.desktop_host.matching import first_visible, matches
-from bascule.programs.desktop_host.ports import AppGone, Judged, NotAnswering, Onto
+from bascule.programs.desktop_host.ports import AppGone, Judged, NotAnswering, Onto, Window
 from bascule.programs.desktop_host.refs import Ambiguous, find_again, same
 from bascule.programs.desktop_host.routes import Routed
 
@@ -222,9 +222,9 @@ class Acting:
         place, window_place = steady
         aim.judged = Judged(holder.handle, window_place)
         x, y = element.visible.moved(place.x - element.rect.x, place.y - element.rect.y).centre
-        if not await self._on_top(aim, x, y):
+        if not await self._on_top(aim, x, y, holder):
             routed = aim.routed = await self.bring_to_front(execution, routed, params.route)
-            if not await self._on_top(aim, x, y):
+            if not await self._on_top(aim, x, y, holder):
                 raise not_found("another window covers the element", reason="covered")
         key = await self._desktop.element_at(routed.window, x, y)
         hit = tree.by_key(key) if key is not None else None
@@ -237,9 +237,13 @@ class Acting:
         aim.tree = tree
         return x, y
 
-    async def _on_top(self, aim: Aim, x: int, y: int) -> bool:
+    async def _on_top(self, aim: Aim, x: int, y: int, holder: Window) -> bool:
         routed = aim.routed
         windows = await self._desktop.windows()
+        if aim.judged is not None and any(
+            each.handle == holder.handle and each.rect != holder.rect for each in windows
+        ):
+            aim.judged = msgspec.structs.replace(aim.judged, moves=True)
         x, y = onto(aim).follow(x, y, windows)
         for each in reversed(windows):
             if each.outer.contains(x, y):

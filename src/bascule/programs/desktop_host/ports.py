@@ -76,6 +76,8 @@ class Judged(msgspec.Struct, frozen=True):
 
     handle: int
     rect: Rect
+    # It was elsewhere a moment before.
+    moves: bool = False
 
     def follow(self, x: int, y: int, now: Rect) -> tuple[int, int]:
         """The same point of the window where it is now."""
@@ -92,6 +94,10 @@ class Onto(msgspec.Struct, frozen=True):
     handles: frozenset[int]
     # None: the point stays where it is on the screen, whatever moves.
     judged: Judged | None = None
+
+    def is_moving(self, judged: tuple[int, int], now: tuple[int, int]) -> bool:
+        """Whether the window of this point has moved since it was looked for."""
+        return self.judged is not None and (self.judged.moves or judged != now)
 
     def follow(self, x: int, y: int, windows: Sequence[Window]) -> tuple[int, int]:
         """The point among these windows."""

@@ -24,7 +24,7 @@ DRAG_STEPS: Final = 12
 DRAG_STEP_SECONDS: Final = 0.01
 # Window managers say which window is in front a little before or after they give it the focus.
 FOCUS_SECONDS: Final = 0.3
-# The last of the buttons that XTest has; no program does anything with it.
+# The last of the buttons that XTest has; few programs do anything with it.
 HOLD: Final = 10
 _BUTTONS: Final = (1, 2, 3, HOLD)
 _WHEEL: Final = {"up": 4, "down": 5, "left": 6, "right": 7}
@@ -74,7 +74,7 @@ class Input:
                 halt.check()
                 with self._only(x, y, onto) as (*at, is_window):
                     self._point_at(*at)
-                    if not turn and is_window and onto.judged is not None:
+                    if not turn and is_window and onto.is_moving((x, y), (at[0], at[1])):
                         self._hold()
                     self._button(button, down=True)
                     self._button(button, down=False)
@@ -157,7 +157,8 @@ class Input:
         """Window managers take the click that brings a window to the front, and give it back a moment later: to what is
         there by then. While another button is down they do not, and it goes to what is there now.
 
-        Not in a menu: it has all clicks for itself, and any button chooses.
+        Only where the window moves: some programs take any button for a click. And not in a menu: it has all clicks for
+        itself, and any button chooses.
         """
         self._button(HOLD, down=True)
 

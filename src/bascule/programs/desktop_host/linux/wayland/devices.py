@@ -17,7 +17,7 @@ from bascule.programs.desktop_host.linux.wayland.keymaps import (
     strokes,
 )
 
-# A button that no mouse has and no program knows. While it is down, a compositor sends the pointer's events to the
+# A button that no mouse has and few programs know. While it is down, a compositor sends the pointer's events to the
 # window, and the point in it, where it went down, wherever the window goes.
 HOLD: Final = 0
 # Of linux/input-event-codes.h: left, middle, right; and a number between those of gamepads and of tablets.

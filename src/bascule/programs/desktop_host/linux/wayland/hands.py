@@ -150,7 +150,9 @@ class OneWriteHands:
                     halt.check()
                     at.aimed.activate()
                     self._devices.move(*at.point, at.screen)
-                    await self._hold(at)
+                    # A menu does not move by itself, and any button chooses.
+                    if not at.window.popup and onto.is_moving((x, y), at.point):
+                        await self._hold(at)
                 elif await self._now(at) is None:
                     raise Elsewhere("the window is closed", "focus")
                 halt.check()
@@ -167,11 +169,9 @@ class OneWriteHands:
         """A window may have been moved since it was looked at, and so another part of it be below the pointer.
 
         The pointer is tied to what is below it by now, and only then it is looked again: where the window is where it
-        was, the part is the one that was meant, and whatever moves later takes the pointer's events with it.
+        was, the part is the one that was meant, and whatever moves later takes the pointer's events with it. Only where
+        the window moves: some programs take any button for a click.
         """
-        if at.window.popup:
-            # A menu does not move by itself, and any button chooses.
-            return
         self._devices.button(HOLD, down=True)
         await self._connection.roundtrip()
         now = await self._now(at)
