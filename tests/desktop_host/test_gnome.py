@@ -306,6 +306,9 @@ def test_a_peer_without_the_token_is_answered_nothing(gnome):
         with contextlib.closing(bus), contextlib.closing(other):
             shell = await owner(bus, BUS_NAME)
             assert await refusals(bus, shell) == set(QUESTIONS)
+            with pytest.raises(BusError, match="Refused"):
+                # A number that the shell would have to keep.
+                await bus.call(shell, BUS_PATH, BUS_NAME, "Hello", "s", ("0" * 1_000_000,))
             about, proved = await hello(bus, shell)
             # Of nothing, of another token, what the shell itself proved, and what is another peer's.
             theirs, _ = await hello(other, shell)

@@ -61,6 +61,11 @@ class Desktop {
 
     HelloAsync([theirs], invocation) {
         const name = invocation.get_sender();
+        if (theirs.length !== 2 * NONCE_BYTES) {
+            // It is kept until it is proved, and anybody may say it.
+            invocation.return_dbus_error(`${NAME}.Refused`, `a number of ${NONCE_BYTES} bytes is expected, in hex`);
+            return;
+        }
         let ours, proof;
         try {
             const token = this._token();
