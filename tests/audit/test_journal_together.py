@@ -87,3 +87,95 @@ def test_a_fault_in_what_is_sent_behind_a_batch_leaves_nobody_without_an_answer(
     with pytest.raises(RuntimeError, match="no letter"):
         store.finish()
     assert waiting.done()
+
+
+class _Turns(HeldStore):
+    """A store as the daemon's: a batch begins when the turn of the loop ends, which the test says."""
+
+    def __init__(self):
+        super().__init__()
+        self.at_end = []
+
+    def at_end_of_turn(self, act):
+        self.at_end.append(act)
+
+    def end_turn(self):
+        acts, self.at_end = self.at_end, []
+        for act in acts:
+            act()
+
+
+@pytest.fixture
+def turns():
+    return _Turns()
+
+
+def _with(store):
+    journal = Journal(store, FakeClock(), on_anchor=lambda _anchor: None)
+    journal.start()
+    return journal
+
+
+def _sizes(store):
+    return [len(batch.ledger) for batch in store.batches]
+
+
+def test_commits_of_one_turn_are_one_batch(turns):
+    journal = _with(turns)
+    for _ in range(20):
+        journal.commit(Transaction(), DAEMON, "one")
+    assert turns.batches == []
+    assert len(turns.at_end) == 1
+    turns.end_turn()
+    assert _sizes(turns) == [20]
+
+
+def test_what_comes_while_a_batch_is_in_flight_follows_it_without_waiting_for_a_turn(turns):
+    journal = _with(turns)
+    journal.commit(Transaction(), DAEMON, "one")
+    turns.end_turn()
+    journal.commit(Transaction(), DAEMON, "two")
+    assert turns.at_end == []
+    turns.finish()
+    assert _sizes(turns) == [1, 1]
+
+
+def test_a_turn_that_ends_while_a_batch_is_in_flight_begins_no_second_one(turns):
+    """A batch may begin in between: that of a turn before, which has just landed."""
+    journal = _with(turns)
+    journal.commit(Transaction(), DAEMON, "one")
+    turns.end_turn()
+    turns.finish()
+    journal.commit(Transaction(), DAEMON, "two")
+    journal.commit(Transaction(), DAEMON, "three")
+    turns.end_turn()
+    journal.commit(Transaction(), DAEMON, "four")
+    turns.end_turn()
+    assert _sizes(turns) == [1, 2]
+    turns.finish_all()
+    assert _sizes(turns) == [1, 2, 1]
+
+
+def test_a_commit_after_one_that_failed_begins_at_the_end_of_its_turn(turns):
+    journal = _with(turns)
+    journal.commit(Transaction(), DAEMON, "one")
+    turns.end_turn()
+    turns.fail()
+    later = journal.commit(Transaction(), DAEMON, "two")
+    turns.end_turn()
+    turns.finish()
+    assert later.done()
+    assert later.exception() is None
+
+
+def test_a_reader_that_waits_for_what_can_wait_has_it_written_at_the_end_of_the_turn(turns):
+    journal = _with(turns)
+    held = Transaction()
+    held.can_wait = True
+    journal.commit(held, DAEMON, "held")
+    turns.end_turn()
+    assert turns.batches == []
+    waiting = journal.durable()
+    turns.end_turn()
+    turns.finish()
+    assert waiting.done()

@@ -38,6 +38,9 @@ class MemoryStore:
     def start(self, done: Callable[[BaseException | None], None]) -> None:
         """Nothing is ever in flight here, so `done` is never called."""
 
+    def at_end_of_turn(self, act: Callable[[], None]) -> None:
+        act()
+
     def write(self, batch: Batch) -> bool:
         if self.keeps_rows:
             self._keep(batch)

@@ -184,6 +184,10 @@ class SqliteStore:
 
     # -- on the event loop --
 
+    def at_end_of_turn(self, act: Callable[[], None]) -> None:
+        assert self._loop is not None, "nothing is written before `start`"
+        self._loop.call_soon(act)
+
     def write(self, batch: Batch) -> bool:
         self._jobs.put(lambda: self._write(batch))
         return False
@@ -299,23 +303,25 @@ class SqliteStore:
         # Later changes of the same row win; only the last is written.
         rows: dict[tuple[str, str], Any] = {(table, key): value for table, key, value in batch.changes}
         puts: dict[str, list[tuple[Any, ...]]] = {}
+        deletes: dict[str, list[tuple[Any, ...]]] = {}
         for (table, key), value in rows.items():
             if value is None:
-                self._connection.execute(f"DELETE FROM {self._known(table)} WHERE key = ?", (key,))  # noqa: S608 - table names are ours
+                deletes.setdefault(table, []).append((key,))
             else:
                 body = codec.encode(value)
                 puts.setdefault(table, []).append((key, body, _checksum(key, body)))
+        for table, keys in deletes.items():
+            self._execute_many(self._delete[self._known(table)], keys)
         for table, values in puts.items():
-            self._put_many(table, values)
+            self._execute_many(self._put[table], values)
 
     def _put_ledger(self, batch: Batch) -> None:
-        self._put_many("ledger", [(row.seq, row.hash, row.body) for row in batch.ledger])
+        self._execute_many(self._put["ledger"], [(row.seq, row.hash, row.body) for row in batch.ledger])
         if batch.forget_before:
             self._connection.execute("DELETE FROM ledger WHERE seq < ?", (batch.forget_before,))
 
-    def _put_many(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+    def _execute_many(self, statements: dict[int, str], rows: list[tuple[Any, ...]]) -> None:
         """Few statements: each one gives the interpreter away and has to wait for the busy loop to get it back."""
-        statements = self._put[table]
         at = 0
         for size in _AT_ONCE:
             while len(rows) - at >= size:
