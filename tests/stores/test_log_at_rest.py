@@ -259,16 +259,27 @@ def left(path):
     return [name for name in (path, path + "-wal") if SECRET.encode() in Path(name).read_bytes()]
 
 
-@pytest.mark.parametrize("pages", [2, 4_000], ids=["many rounds", "one round"])
+@pytest.fixture(params=[PAGE_BYTES, sqlite.PAGE_BYTES])
+def page_bytes(request, monkeypatch):
+    """Of a file that was made before, and of a new one."""
+    monkeypatch.setattr(sqlite, "PAGE_BYTES", request.param)
+    return request.param
+
+
+@pytest.fixture(params=[2, 4_000], ids=["many rounds", "one round"])
+def pages(request, monkeypatch):
+    monkeypatch.setattr(sqlite, "WAL_CHECKPOINT_PAGES", request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("durability", ["fsync", "relaxed"])
-def test_a_store_at_rest_has_a_blank_log_and_all_that_was_written(monkeypatch, path, opened, durability, pages):
-    monkeypatch.setattr(sqlite, "WAL_CHECKPOINT_PAGES", pages)
+def test_a_store_at_rest_has_a_blank_log_and_all_that_was_written(path, opened, durability, pages, page_bytes):
     opened.append(SqliteStore(path, durability=durability, fold_after=0.05))
     texts = [SECRET * 300, SECRET, None]
     assert write(opened[0], *(batch(seq, text) for seq, text in enumerate(texts, 1))) == [None] * 3
     wait_until_blank(opened[0])
     assert left(path) == []
-    assert len(log_of(path)) == HEADER_BYTES + pages * STEP
+    assert len(log_of(path)) == HEADER_BYTES + pages * (FRAME_HEADER_BYTES + page_bytes)
     # As a kill leaves it.
     for end in ("", "-wal"):
         shutil.copy(path + end, path + ".killed" + end)

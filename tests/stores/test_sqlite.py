@@ -1,6 +1,7 @@
 """The file itself: modes, settings, one owner, versions, damage, and kill -9."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -152,7 +153,7 @@ def test_the_write_ahead_log_keeps_deleted_text_until_it_is_folded(path, open_st
     assert b"correct-horse-battery" in Path(f"{path}-wal").read_bytes()
 
 
-# What a commit may have to fold before the one behind it begins: 1,000 pages, and the pages of the last commit.
+# What a commit may have to fold before the one behind it begins: 500 pages, and the pages of the last commit.
 LOG_BYTES = 6 * 1024 * 1024
 
 
@@ -170,6 +171,78 @@ def log_after_large_rows(path, store):
     """How long the log has become: it keeps its length while it is overwritten."""
     write(store, *(some("x" * 1024 * 1024, f"k{seq}", seq) for seq in range(1, 25)))
     return os.stat(f"{path}-wal").st_size
+
+
+def test_the_end_of_a_turn_is_behind_what_the_turn_does(open_store):
+    async def story():
+        store = open_store()
+        store.start(lambda _: None)
+        over = asyncio.Event()
+        store.at_end_of_turn(over.set)
+        assert not over.is_set()
+        async with asyncio.timeout(PATIENCE):
+            await over.wait()
+
+    asyncio.run(story())
+
+
+def test_rows_beyond_one_statement_are_all_written_and_all_deleted(open_store):
+    """Of each size that a statement has, and one more than they hold together."""
+    keys = [f"k{number:03d}" for number in range(64 + 32 + 16 + 8 + 4 + 2 + 1 + 64 + 1)]
+    store = open_store()
+    rows = [("tickets", key, Thing(key)) for key in keys]
+    write(store, Batch(rows, []))
+    store.close()
+    assert dict(open_store().load("tickets", Thing)) == {key: Thing(key) for key in keys}
+
+
+def test_deleting_many_rows_leaves_the_others(open_store):
+    keys = [f"k{number:03d}" for number in range(200)]
+    kept = keys[3::7]
+    store = open_store()
+    gone = [("tickets", key, None) for key in keys if key not in kept]
+    write(store, Batch([("tickets", key, Thing(key)) for key in keys], []), Batch(gone, []))
+    store.close()
+    assert dict(open_store().load("tickets", Thing)) == {key: Thing(key) for key in kept}
+
+
+def test_a_row_deleted_and_put_again_in_one_batch_is_there(open_store):
+    store = open_store()
+    write(store, some("first"), Batch([("tickets", "k", None), ("tickets", "k", Thing("again"))], []))
+    store.close()
+    assert dict(open_store().load("tickets", Thing)) == {"k": Thing("again")}
+
+
+def test_a_message_of_a_kilobyte_has_no_page_of_its_own(path, open_store):
+    assert pages_of_messages(path, open_store(), 100) < 50
+
+
+def test_with_smaller_pages_a_message_of_a_kilobyte_has_one(path, open_store, monkeypatch):
+    """The control."""
+    monkeypatch.setattr(sqlite, "PAGE_BYTES", 4_096)
+    assert pages_of_messages(path, open_store(), 100) > 100
+
+
+def pages_of_messages(path, store, count):
+    write(store, Batch([("messages", f"k{number:03d}", Thing("x" * 1_100)) for number in range(count)], []))
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    return pages
+
+
+def test_a_file_with_smaller_pages_keeps_them_and_goes_on(path, open_store, monkeypatch):
+    monkeypatch.setattr(sqlite, "PAGE_BYTES", 4_096)
+    before = open_store()
+    write(before, some("before"))
+    before.close()
+    monkeypatch.undo()
+    store = open_store()
+    write(store, Batch([("tickets", f"k{number}", Thing("x" * 3_000)) for number in range(100)], []))
+    store.close()
+    assert len(dict(open_store().load("tickets", Thing))) == 101
+    with open(path, "rb") as file:
+        assert int.from_bytes(file.read(18)[16:18], "big") == 4_096
 
 
 def test_closing_folds_the_wal_back(path, open_store):
