@@ -75,6 +75,7 @@ class Peers:
         self._daemon = daemon
         self._last = 0
         self._streams = streams
+        self._connections: list[LinkConnection] = []
         self._asker, self._asker_out = self._connect(ASKER)
         self._receiver, self._receiver_out = self._connect(RECEIVER)
         if streams:
@@ -88,6 +89,7 @@ class Peers:
     def _connect(self, name: str) -> tuple[LinkConnection, KeptTransport]:
         token = self._daemon.gate.call(Call(LOCAL, "agents.register", raw(agentId=name), door="link")).agent_token
         connection = self._daemon.link_connection()
+        self._connections.append(connection)
         transport = KeptTransport()
         connection.connection_made(transport)  # type: ignore[arg-type] # as much of one as is used
         hello = {"protocol": PROTOCOL_VERSION, "version": __version__, "token": token}
@@ -99,6 +101,8 @@ class Peers:
         self._last += 1
         body = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (self._last, method.encode(), params)
         connection.data_received(frame(body))
+        for each in self._connections:
+            each._flush()  # noqa: SLF001 - what the loop does at the end of each turn
 
     def ask(self) -> None:
         # The turns of the loop come in between on a real one.

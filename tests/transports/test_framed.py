@@ -6,7 +6,9 @@ import os
 import socket
 from typing import Self
 
-from bascule.transports.framed import FramedConnection
+import pytest
+
+from bascule.transports.framed import MAX_BATCH_BYTES, FramedConnection
 from bascule.transports.peercred import Peer
 from gabp.content_length import FrameError, FrameReader, frame
 from patience import PATIENCE
@@ -199,3 +201,42 @@ async def test_the_end_is_reported_once_and_when_the_peer_leaves():
         async with asyncio.timeout(PATIENCE):
             assert await pair.connection.lost is None
         pair.connection.close()
+
+
+@run
+async def test_what_is_sent_in_one_turn_is_one_write():
+    async with Pair() as pair:
+        bodies = [b"%d" % number for number in range(16)]
+        for body in bodies:
+            pair.connection.send(body)
+        # Nothing yet: each would wake the peer.
+        with pytest.raises(BlockingIOError):
+            pair.peer.recv(1)
+        assert await pair.loop.sock_recv(pair.peer, 65_536) == b"".join(map(frame, bodies))
+
+
+@run
+async def test_what_was_sent_before_a_frame_came_goes_out_before_its_answer():
+    async with Pair() as pair:
+        pair.connection.send(b"first")
+        pair.connection.data_received(frame(b"second"))
+        assert [await pair.read(), await pair.read()] == [b"first", b"second"]
+
+
+@run
+async def test_what_was_sent_in_the_turn_of_a_close_still_arrives():
+    async with Pair() as pair:
+        pair.connection.send(b"last words")
+        pair.connection.close()
+        assert await pair.read() == b"last words"
+        assert await pair.read() is None
+
+
+@run
+async def test_a_megabyte_sent_in_one_turn_does_not_wait_for_its_end():
+    async with Pair() as pair:
+        pair.connection.send(b"x" * MAX_BATCH_BYTES)
+        with pytest.raises(BlockingIOError):
+            pair.peer.recv(1)
+        pair.connection.send(b"more")
+        assert pair.peer.recv(1) == b"C"
