@@ -12,6 +12,7 @@ from workspace_scene import JERRY, Scene, make_machine
 from bascule.broker.inbox import MAX_STALE, Inbox
 from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import TicketStatus
+from bascule.broker.quotas import check_share_of_node
 from bascule.broker.records import AgentRecord, Message, Ticket
 from bascule.testing.house import House
 from bascule.workspace.records import RunRecord
@@ -341,3 +342,25 @@ def test_an_inbox_that_nobody_watches_keeps_few_entries_of_what_is_gone():
         inbox.discard(ticket_id, 1)
     assert list(inbox.senders()) == []
     assert inbox._of_sender == {}
+
+
+def test_a_message_of_another_machine_costs_the_same_whoever_of_it_has_written_before():
+    counted = []
+    for senders in (10, 1_000):
+        with House(limits=LIMITS) as house:
+            house.register("Jerry")
+            state = house.broker.state
+            for number in range(senders):
+                add(state, ticket(state.next_number(), sender=f"agent:A{number}@desk"))
+            counted.append(steps(lambda state=state: check_share_of_node(state, "agent:A1@desk", "Jerry", 1)))
+    assert counted[1] <= MOST * counted[0]
+
+
+def test_an_inbox_counts_each_machine_and_nobody_of_its_own():
+    inbox = Inbox("Jerry")
+    for number, sender in enumerate(("agent:A@desk", "agent:B@desk", "local@vm", "agent:C")):
+        inbox.add(f"t{number}", number, 10, sender)
+    assert inbox.by_machine == {"desk": (2, 20), "vm": (1, 10)}
+    for number in range(4):
+        inbox.discard(f"t{number}", 10)
+    assert (inbox.by_machine, inbox.by_sender) == ({}, {})

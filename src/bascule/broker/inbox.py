@@ -13,6 +13,8 @@ from typing import Protocol
 
 import msgspec
 
+from bascule.kernel.call import Principal, node_of
+
 # Payloads handed over at once: with metadata around them they stay below the 8 MiB of a link frame.
 MAX_HANDOVER_BYTES = 4 * 1024 * 1024
 # With up to this many senders, the first message of each is looked up. With more, this many of the oldest messages are
@@ -42,8 +44,8 @@ class Lease(msgspec.Struct, eq=False):
 
 class Inbox:
     __slots__ = (
-        *("_numbers", "_of_sender", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_sender", "bytes"),
-        *("leases", "ready", "receivers", "rung", "rung_to", "sealed", "watched"),
+        *("_numbers", "_of_sender", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_machine"),
+        *("by_sender", "bytes", "leases", "ready", "receivers", "rung", "rung_to", "sealed", "watched"),
     )
 
     def __init__(self, agent_id: str) -> None:
@@ -59,6 +61,8 @@ class Inbox:
         self._of_sender: dict[str, list[tuple[int, str]]] = {}
         # How many messages of each sender are here, and their bytes.
         self.by_sender: dict[str, tuple[int, int]] = {}
+        # The same of all senders of another machine together.
+        self.by_machine: dict[str, tuple[int, int]] = {}
         # In the order they were given, which is the order they end in.
         self.leases: dict[str, Lease] = {}
         # A deadline looks after the first lease.
@@ -122,11 +126,11 @@ class Inbox:
             self._count(sender, -1, -size)
 
     def _count(self, sender: str, messages: int, size: int) -> None:
-        count, total = self.by_sender.get(sender, (0, 0))
-        if count + messages:
-            self.by_sender[sender] = (count + messages, total + size)
-        else:
-            del self.by_sender[sender], self._of_sender[sender]
+        if not _add_to(self.by_sender, sender, messages, size):
+            del self._of_sender[sender]
+        machine = node_of(Principal(sender))
+        if machine is not None:
+            _add_to(self.by_machine, machine, messages, size)
 
     def put_back(self, ticket_id: str) -> bool:
         """End a lease without acknowledgement: the message takes its old place in the order."""
@@ -291,3 +295,13 @@ def _in_order(heap: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """As far as it is looked at: a heap is not sorted."""
     while heap:
         yield heapq.heappop(heap)
+
+
+def _add_to(counts: dict[str, tuple[int, int]], who: str, messages: int, size: int) -> bool:
+    """Whether any are left of `who`."""
+    count, total = counts.get(who, (0, 0))
+    if count + messages:
+        counts[who] = (count + messages, total + size)
+        return True
+    del counts[who]
+    return False

@@ -4,7 +4,7 @@ from bascule.broker.agents import Agents
 from bascule.broker.state import BrokerState
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.ids import is_reserved_handle
-from bascule.kernel.call import Principal, agent_of, is_a2a, sender_name
+from bascule.kernel.call import Principal, agent_of, is_a2a, node_of, sender_name
 
 # Of every inbox: what the agents of one other machine, all together, cannot fill.
 SHARE_OF_NODE = 0.2
@@ -66,13 +66,12 @@ def check_share_of_node(state: BrokerState, principal: Principal, target: str, s
     inbox = state.inboxes.get(target)
     if inbox is None:
         return
-    machine = _machine(principal)
-    counts = [each for sender, each in inbox.by_sender.items() if sender.endswith(machine)]
-    count, waiting = sum(each[0] for each in counts), sum(each[1] for each in counts)
+    machine = node_of(principal) or ""
+    count, waiting = inbox.by_machine.get(machine, (0, 0))
     limits = state.limits
     if count >= limits.max_inbox_messages * SHARE_OF_NODE or waiting + size > limits.max_inbox_bytes * SHARE_OF_NODE:
         raise Overloaded(
-            f"agents of {machine[1:]} have {count} messages ({waiting} bytes) in the inbox of {target}: "
+            f"agents of {machine} have {count} messages ({waiting} bytes) in the inbox of {target}: "
             f"one machine's share is {SHARE_OF_NODE:.0%}",
             hint=f"they are taken when {target} has fetched some",
             retry_after=5.0,
