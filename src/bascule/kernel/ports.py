@@ -119,7 +119,7 @@ class RemoteDelivery(NamedTuple):
     at: int
 
 
-class KnownTicket(NamedTuple):
+class KnownTicket(msgspec.Struct, frozen=True, gc=False):
     status: str
     replies: int
     late: bool

@@ -106,7 +106,9 @@ class Courier:
         reachable = self._nodes.is_reachable(node)
         rows = self._items.rows
         # Cancels first: an offer is handed over when it comes, and the cancel behind it would be too late.
-        ordered = sorted((each for each in due if each in rows), key=lambda each: rows[each].kind != "cancel")
+        there = [each for each in due if each in rows]
+        cancels = [each for each in there if rows[each].kind == "cancel"]
+        ordered = cancels + [each for each in there if rows[each].kind != "cancel"] if cancels else there
         mail = [each for each in ordered if due[each] or not reachable]
         live = ordered if reachable else []
         if mail:

@@ -89,7 +89,7 @@ class Nodes:
 
     def last_key(self, name: str) -> str:
         """The key that its letters were last checked with: its card may have ended since one was opened."""
-        node = self.get(name) or self._nodes.get(name)
+        node = self._nodes.get(name) or self.get(name)
         if node is None:
             raise Unavailable(f"{name} has no card that counts", hint="`bascule node list` shows who has")
         return node.card.sign

@@ -7,7 +7,8 @@ hour; at once when the node is heard of again.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+
+import msgspec
 
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded
@@ -35,7 +36,7 @@ class _Waiting:
         self.mailed_at: int | None = None
 
 
-class Load(NamedTuple):
+class Load(msgspec.Struct, frozen=True, gc=False):
     items: int
     bytes: int
 
