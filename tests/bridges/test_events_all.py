@@ -130,7 +130,7 @@ def test_a_summary_of_a_question_is_made_visible_before_it_is_in_it():
         scene = Scene(house)
         stream = follow(house, kinds="approval")
         scene.run(shell("rm -rf data \u202e # \x1b[31m"))
-        (asked,) = (item for item in stream.items() if item["event"] == "asked")
+        (asked,) = scene.until(lambda: [item for item in stream.items() if item["event"] == "asked"], "the question")
     assert asked["text"].isprintable()
     assert "⟨U+202E⟩" in asked["text"]
 
