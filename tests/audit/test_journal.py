@@ -339,7 +339,6 @@ async def test_what_can_wait_is_written_when_it_has_waited_long_enough():
     s = Setting()
     with s.journal.together():
         _commit_that_can_wait(s)
-        s.journal.write_rest()
     assert not s.store.waiting
     s.journal.write_rest()
     assert len(s.store.waiting) == 1
@@ -348,11 +347,50 @@ async def test_what_can_wait_is_written_when_it_has_waited_long_enough():
 
 
 @on_loop
-async def test_what_can_wait_does_not_wait_behind_a_write_under_way():
+async def test_what_can_wait_is_written_behind_what_is_committed_together_with_it():
+    s = Setting()
+    with s.journal.together():
+        _commit_that_can_wait(s)
+        s.journal.write_rest()
+        assert not s.store.waiting
+    assert len(s.store.waiting) == 1
+
+
+@on_loop
+async def test_what_can_wait_has_no_write_of_its_own_behind_one_under_way():
+    """Whoever commits next would have to wait for it."""
     s = Setting()
     s.commit()
     patient = _commit_that_can_wait(s)
     s.store.finish()
-    assert len(s.store.waiting) == 1
+    assert not s.store.waiting
+    other = s.commit()
+    (batch,) = s.store.waiting
+    assert len(batch.ledger) == 2
     s.store.finish()
     assert patient.done()
+    assert other.done()
+
+
+@on_loop
+async def test_what_can_wait_is_written_behind_one_under_way_when_somebody_waits_for_it():
+    s = Setting()
+    s.commit()
+    patient = _commit_that_can_wait(s)
+    durable = s.journal.durable()
+    s.store.finish()
+    assert not durable.done()
+    s.store.finish()
+    assert durable.done()
+    assert patient.done()
+
+
+@on_loop
+async def test_after_a_failed_write_what_can_wait_waits_again():
+    s = Setting()
+    s.commit()
+    _commit_that_can_wait(s)
+    s.journal.write_rest()
+    s.store.fail()
+    _commit_that_can_wait(s)
+    assert not s.store.waiting

@@ -5,8 +5,8 @@ change is applied at once, so the next call sees it, and undone if its commit fa
 answered, handed over or shown before the transaction it rests on is durable (`AfterCommit`), and
 `after` callbacks run only then. What another machine has on its disk may be shown before
 (`can_wait`). One batch is in flight at a time; what arrives meanwhile rides in the next one, which is
-the group commit. The first one begins at the end of the loop's turn: of twenty calls in one read, one
-would else be written alone, and nineteen after it.
+the group commit. The first one begins when the loop has handled what it had read: of twenty calls in
+one read, one would else be written alone, and nineteen after it.
 """
 
 import contextlib
@@ -115,8 +115,8 @@ class Transaction(AfterCommit[Any]):
     record: LedgerRow | None = None
     head: tuple[int, bytes] = (0, b"")
     forget_before = 0
-    # It is on another machine's disk, which says it again until it is on ours: it is written with the next batch, or
-    # when somebody waits for it, or with `Journal.write_rest`, which whoever sets this has called soon.
+    # It is on another machine's disk, which says it again until it is on ours: it is written with the next batch that
+    # somebody waits for, or with `Journal.write_rest`, which whoever sets this has called soon.
     can_wait = False
 
     def __init__(self) -> None:
@@ -170,7 +170,9 @@ class Journal:
         self._pending: list[Transaction] = []
         self._flight: list[Transaction] = []
         self._together = 0
-        # The next batch begins at the end of this turn of the loop.
+        # Of what is pending something is waited for; else all of it can wait for the next batch.
+        self._is_due = False
+        # The next batch begins when the loop has handled what it has read.
         self._begins_soon = False
         # Transactions and other waiters of each batch, in the order they came.
         self._pending_answers: list[AfterCommit[Any]] = []
@@ -224,8 +226,8 @@ class Journal:
     def _queue(self, tx: Transaction) -> Transaction:
         self._pending.append(tx)
         self._pending_answers.append(tx)
-        if not self._together and not tx.can_wait:
-            self._launch_soon()
+        if not tx.can_wait:
+            self.write_rest()
         return tx
 
     @contextlib.contextmanager
@@ -239,13 +241,12 @@ class Journal:
             yield
         finally:
             self._together -= 1
-            if not self._together and not all(tx.can_wait for tx in self._pending):
-                self._launch_soon()
+            self._launch_soon()
 
     def write_rest(self) -> None:
-        """What can wait has waited long enough."""
-        if not self._together:
-            self._launch_soon()
+        """Have all that is pending written, also what can wait; behind the batch in flight, if there is one."""
+        self._is_due = bool(self._pending)
+        self._launch_soon()
 
     @property
     def idle(self) -> bool:
@@ -290,7 +291,7 @@ class Journal:
         tx.put(self.segments, f"{segment.first:012d}", segment)
 
     def _launch_soon(self) -> None:
-        if not self._flight and not self._begins_soon:
+        if self._is_due and not (self._flight or self._together or self._begins_soon):
             self._begins_soon = True
             self._store.at_end_of_turn(self._turn_is_over)
 
@@ -300,8 +301,9 @@ class Journal:
 
     def _launch(self) -> None:
         # A loop, because the memory store finishes at once and `after` callbacks may commit again.
-        while self._pending and not self._flight:
+        while self._is_due and not self._flight:
             flight = self._flight = self._pending
+            self._is_due = False
             self._pending = []
             self._flight_answers, self._pending_answers = self._pending_answers, []
             if not self._store.write(_batch(flight, keeps_rows=self._store.keeps_rows)):
@@ -345,7 +347,7 @@ class Journal:
         """Undo everything that is not durable, newest first: later changes may rest on earlier ones."""
         lost = self._flight + self._pending
         answers = self._flight_answers + self._pending_answers
-        self._flight, self._pending = [], []
+        self._flight, self._pending, self._is_due = [], [], False
         self._flight_answers, self._pending_answers = [], []
         for tx in reversed(lost):
             tx.undo()

@@ -44,7 +44,7 @@ class JournalStore(Protocol):
         """`done` is called on the event loop after each batch that `write` did not finish at once."""
 
     def at_end_of_turn(self, act: Callable[[], None]) -> None:
-        """Call `act` once the loop has handled what it read in this turn; at once where writes finish at once."""
+        """Call `act` once the loop has handled what it has read already; at once where writes finish at once."""
 
     def write(self, batch: Batch) -> bool:
         """True: it is as durable as this store makes it. False: `done` will say."""
