@@ -33,7 +33,7 @@ TYPES = {
     "segments": Segment,
     "house": DaemonFact,
 }
-PAGE_BYTES = 4096
+PAGE_BYTES = sqlite.PAGE_BYTES
 # Where a page's header and the places of its rows are: few bytes, on which everything rests.
 STRUCTURE_BYTES = 100
 

@@ -238,6 +238,7 @@ def test_a_file_with_smaller_pages_keeps_them_and_goes_on(path, open_store, monk
     before.close()
     monkeypatch.undo()
     store = open_store()
+    assert store._log_pages == 2 * sqlite.WAL_CHECKPOINT_PAGES
     write(store, Batch([("tickets", f"k{number}", Thing("x" * 3_000)) for number in range(100)], []))
     store.close()
     assert len(dict(open_store().load("tickets", Thing))) == 101

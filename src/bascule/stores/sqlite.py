@@ -39,8 +39,8 @@ _SYNCHRONOUS = {"fsync": "FULL", "relaxed": "NORMAL"}
 # Of a new file; one that is there keeps its own. SQLite gives a row of more than a quarter of a page a page to itself:
 # with 4 KiB each message of 1 KB wrote a whole one, a fifth fewer asks per second. 16 KiB are no faster.
 PAGE_BYTES = 8_192
-# Folding 4 MB back keeps whoever commits next waiting for milliseconds; 16 MB kept it for 40 to 65 ms. A smaller log is
-# folded so often that its syncs count.
+# 4 MB, in smaller pages as many more. Folding them back keeps whoever commits next waiting for milliseconds; 16 MB kept
+# it for 40 to 65 ms. A smaller log is folded so often that its syncs count.
 WAL_CHECKPOINT_PAGES = 500
 # Overwritten rows are gone from the file, and still in the log that overwrote them: typed texts, expired messages.
 # After so long without a write the log is folded back and blanked; under load it overwrites itself.
@@ -74,6 +74,7 @@ class SqliteStore:
         self._fold_after = FOLD_AFTER_SECONDS if fold_after is None else fold_after
         # Something was written since the log was last folded.
         self._unfolded = False
+        self._log_pages = 0
         self._log = wal.Log(path + "-wal")
         self._prepare_file()
         # Before SQLite sees it: closing the database would delete a log that it could not read to the end.
@@ -128,7 +129,9 @@ class SqliteStore:
         execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
         # Payloads are overwritten when their ticket expires, not just unlinked.
         execute("PRAGMA secure_delete = ON")
-        execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
+        (page_bytes,) = execute("PRAGMA page_size").fetchone()
+        self._log_pages = WAL_CHECKPOINT_PAGES * PAGE_BYTES // page_bytes
+        execute(f"PRAGMA wal_autocheckpoint = {self._log_pages}")
         execute("PRAGMA temp_store = MEMORY")
         if check:
             (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
@@ -270,7 +273,7 @@ class SqliteStore:
                 return
             known = self._log.is_known()
             self._begin_round()
-            blanked = self._log.blank(pages if known else None, keep=WAL_CHECKPOINT_PAGES, goes_on=self._jobs.empty)
+            blanked = self._log.blank(pages if known else None, keep=self._log_pages, goes_on=self._jobs.empty)
             # Somebody came meanwhile and does not wait for the rest: it goes at the next pause.
             self._unfolded = not blanked
 
