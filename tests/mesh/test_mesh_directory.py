@@ -2,7 +2,7 @@
 outbox together."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -167,16 +167,6 @@ def test_ids_of_copies_lie_on_disk_as_they_came_and_cannot_be_chosen() -> None:
 
 
 # -- receipts --
-
-
-@pytest.fixture
-def pair() -> Iterator[Machines]:
-    with Machines("laptop", "desk") as machines:
-        machines["laptop"].house.register("Ada")
-        machines["desk"].house.register("Jerry")
-        machines.advance(1)
-        machines.settle()
-        yield machines
 
 
 def let_letters_arrive(machines: Machines) -> None:

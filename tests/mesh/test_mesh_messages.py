@@ -9,16 +9,6 @@ from bascule.foundation.errors import Conflict, InvalidRequest, NotFound
 from bascule.mesh.copies import Copies
 
 
-@pytest.fixture
-def pair() -> Iterator[Machines]:
-    with Machines("laptop", "desk") as machines:
-        machines["laptop"].house.register("Ada")
-        machines["desk"].house.register("Jerry")
-        machines.advance(1)
-        machines.settle()
-        yield machines
-
-
 def test_an_agent_of_another_machine_is_asked_and_answers(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk", {"question": 1}, conversationId="c1")

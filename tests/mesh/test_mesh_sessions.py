@@ -1,7 +1,5 @@
 """Letters between two nodes that are awake are not signed one by one: their key was."""
 
-from collections.abc import Iterator
-
 import pytest
 from machines import Machines
 
@@ -135,16 +133,6 @@ def test_a_session_that_was_given_up_begins_again_with_a_letter_of_either_kind(t
 
 
 # -- machines --
-
-
-@pytest.fixture
-def pair() -> Iterator[Machines]:
-    with Machines("laptop", "desk") as machines:
-        machines["laptop"].house.register("Ada")
-        machines["desk"].house.register("Jerry")
-        machines.advance(1)
-        machines.settle()
-        yield machines
 
 
 def _ask_and_answer(pair: Machines, ticket: str) -> None:

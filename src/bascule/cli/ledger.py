@@ -139,9 +139,11 @@ def _compare_with_peers(args: argparse.Namespace, result: dict[str, Any]) -> Non
             continue
         what = "is another one" if records else "is not there"
         faults.append(
-            f"{anchor['node']} holds record {anchor['seq']} of this ledger, which {what}: its end was cut off"
+            f"{anchor['node']} was told record {anchor['seq']} of this ledger, which {what}: its end was cut off, or a "
+            "backup was put back"
         )
-    result["peers"] = {"compared": len(held["anchors"]), "silent": held.get("silent", [])}
+    machines = {anchor["node"] for anchor in held["anchors"]}
+    result["peers"] = {"compared": len(machines), "silent": held.get("silent", [])}
     result["faults"] = [*result.get("faults", []), *faults]
     result["ok"] = result["ok"] and not faults
 

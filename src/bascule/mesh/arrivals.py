@@ -39,6 +39,7 @@ from bascule.mesh.nodes import Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.protocol import (
     BODY,
+    MAX_LIVES,
     VERSION,
     Acked,
     Anchor,
@@ -136,7 +137,7 @@ class Arrivals:
         if opened.signed:
             node.pair.learn(body.started, body.half, body.held)
         envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor, mailed=mailed)
-        self._hold_anchor(src, body.anchor)
+        self._hold_anchor(node, body.started, body.anchor)
         # One commit for one letter: a receipt that rides with an offer would have it wait for a sync of its own.
         with self._journal.together():
             for item in body.items:
@@ -304,10 +305,17 @@ class Arrivals:
         if not durable.cancelled() and durable.exception() is None:
             self._courier.confirm(name, taken)
 
-    def _hold_anchor(self, name: str, anchor: Anchor) -> None:
-        """In memory with each letter; the next sweep writes it down."""
+    def _hold_anchor(self, node: Node, started: int, anchor: Anchor) -> None:
+        """In memory with each letter; the next sweep writes it down. `started`: the life of the node that says it."""
+        name = node.card.node
         peer = self._state.peer(name)
-        if anchor.seq > peer.seq:
+        if peer.told_with != node.card.sign:
+            peer = _replace(peer, seq=0, head="", told_in=0, told_with=node.card.sign, ends=[])
+        if started > peer.told_in:
+            # It may have less than before now. What it said then must still be in its ledger.
+            ends = [*peer.ends, Anchor(peer.seq, peer.head)][-MAX_LIVES:] if peer.seq else peer.ends
+            peer = _replace(peer, seq=0, told_in=started, ends=ends)
+        if started == peer.told_in and anchor.seq > peer.seq:
             self._state.peers.rows[name] = _replace(peer, seq=anchor.seq, head=anchor.head)
             self.newly_held.add(name)
 

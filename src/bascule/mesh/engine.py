@@ -247,7 +247,8 @@ class Engine:
         if node is None:
             return
         held = self._state.peer(name)
-        yours = Anchor(held.seq, held.head) if held.seq else None
+        is_of_it = held.told_with == node.card.sign
+        yours = Anchor(held.seq, held.head) if held.seq and is_of_it else None
         self.courier.say(
             node,
             Hello(
@@ -257,6 +258,7 @@ class Engine:
                 lives=self._lives(),
                 version=__version__,
                 yours=yours,
+                ends=held.ends if is_of_it else [],
                 answer=answer,
             ),
         )

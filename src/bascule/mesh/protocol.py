@@ -150,8 +150,9 @@ class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     started: _Ms = 0
     lives: Lives = []
     version: Annotated[str, Meta(max_length=32)] = ""
-    # The newest anchor of the receiver that the sender holds.
+    # The newest anchor of the receiver that the sender holds, and the last of its lives before.
     yours: Anchor | None = None
+    ends: Annotated[list[Anchor], Meta(max_length=MAX_LIVES)] = []
     # The receiver should answer with one.
     answer: bool = False
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from bascule.mesh.membership_records import Asking
+from bascule.mesh.protocol import Anchor
 
 
 class Standing(StrEnum):
@@ -123,9 +124,14 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # The newest life that it told us of: when it began, and with how many records in its ledger.
     started: int = 0
     began: int = 0
-    # The newest end of its ledger that it told us, for `ledger verify --peers`.
+    # The newest end of its ledger that it told us, for `ledger verify --peers`; in which of its lives, and with which
+    # key: a machine that was set up anew has another ledger, and another key.
     seq: int = 0
     head: str = ""
+    told_in: int = 0
+    told_with: str = ""
+    # The last end of each life before that one, the newest last: what is cut off is told no more in the next one.
+    ends: list[Anchor] = []
     # Offers to be used up to this time are not taken any more: what would make them the same offer was dropped.
     floor: int = 0
 

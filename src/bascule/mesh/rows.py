@@ -224,7 +224,7 @@ MESH_LEAVE = Changes[Nothing, MeshStatus](
 
 
 class PeerAnchor(Result, frozen=True, kw_only=True):
-    """The newest end of our ledger that another machine was told."""
+    """An end of our ledger that another machine was told: the newest one, or the last of a life before."""
 
     node: str
     seq: int

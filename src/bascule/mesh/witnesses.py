@@ -52,8 +52,8 @@ class _Asked(Deferred[PeerAnchors]):
         if name not in self.missing:
             return
         self.missing.discard(name)
-        if hello.yours is not None:
-            self._anchors.append(PeerAnchor(node=name, seq=hello.yours.seq, head=hello.yours.head))
+        held = [*hello.ends, hello.yours] if hello.yours is not None else hello.ends
+        self._anchors += [PeerAnchor(node=name, seq=each.seq, head=each.head) for each in held]
         if not self.missing:
             self.over(0.0)
 
