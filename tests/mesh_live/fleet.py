@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from living import Living, eventually, short_dir
 from operator_of_nats import Operator
 from wires import Caller, LinkWire
@@ -235,6 +236,10 @@ class Fleet:
             node.close()
         self.cluster.end()
         self.routes.close()
+
+
+# With three a cluster; most days are told in `make test` with one.
+SERVERS = [1, pytest.param(3, marks=pytest.mark.long)]
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from fleet import fleet
+from fleet import SERVERS, fleet
 from living import eventually, run_command
 from wall_clock import WallClock
 from wires import Caller
@@ -27,8 +27,9 @@ def wall(tmp_path, monkeypatch):
     return clock
 
 
-def test_a_clock_that_is_wrong_is_warned_about_and_from_an_hour_on_mail_waits(wall):
-    with fleet() as ships:
+@pytest.mark.parametrize("servers", SERVERS)
+def test_a_clock_that_is_wrong_is_warned_about_and_from_an_hour_on_mail_waits(wall, servers):
+    with fleet(servers) as ships:
         (desk,) = ships.join("desk", constants=QUICK_SIGNS)
         wall.on()
         (vm,) = ships.join("vm", constants=QUICK_SIGNS)
@@ -50,8 +51,9 @@ def test_a_clock_that_is_wrong_is_warned_about_and_from_an_hour_on_mail_waits(wa
         desk.await_status(ticket, "responded")
 
 
-def test_a_week_without_a_machine_leaves_its_mail_and_after_that_it_is_undeliverable(wall):
-    with fleet() as ships:
+@pytest.mark.parametrize("servers", SERVERS)
+def test_a_week_without_a_machine_leaves_its_mail_and_after_that_it_is_undeliverable(wall, servers):
+    with fleet(servers) as ships:
         wall.on()
         desk, vm = ships.join("desk", "vm", constants=QUICK_SWEEP | ANY_SKEW)
         vm.kill()

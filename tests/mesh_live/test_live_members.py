@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from fleet import FleetNode, fleet
+from fleet import SERVERS, FleetNode, fleet
 from lacking import missing_here, only_root
 from living import Living, eventually, run_command
 from wires import Caller
@@ -14,10 +14,10 @@ from wires import Caller
 QUICK_SIGNS = {"bascule.mesh.engine.LIFE_SIGN_SECONDS": 1.0}
 
 
-@pytest.fixture(scope="module")
-def pair():
+@pytest.fixture(scope="module", params=SERVERS)
+def pair(request):
     """For tests that leave both well."""
-    with fleet() as ships:
+    with fleet(request.param) as ships:
         ships.join("desk", "vm", constants=QUICK_SIGNS)
         yield ships
 
@@ -25,8 +25,9 @@ def pair():
 # -- cut off --
 
 
-def test_a_revoked_node_is_cut_off_at_once_and_what_was_open_with_it_ends_undeliverable():
-    with fleet() as ships:
+@pytest.mark.parametrize("servers", SERVERS)
+def test_a_revoked_node_is_cut_off_at_once_and_what_was_open_with_it_ends_undeliverable(servers):
+    with fleet(servers) as ships:
         desk, laptop, vm = ships.join("desk", "laptop", "vm")
         answered = laptop.send(vm, "before")
         vm.reply(vm.await_message("before")["ticketId"])
@@ -148,7 +149,8 @@ def test_of_a_copied_disk_both_daemons_stop_and_say_so_until_a_person_keeps_one(
 def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait(pair):
     ships, (desk, vm) = pair, pair.nodes
     other = Caller(desk.daemon).register("Other")
-    ships.servers[0].kill()
+    for server in ships.servers:
+        server.kill()
     desk.await_fault("does not answer", "messages wait here")
     waiting = desk.send(vm, "when it is back")
     assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
@@ -160,7 +162,8 @@ def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait(pair
     # Not even a daemon that starts needs it.
     desk.restart()
     assert desk.ticket(waiting)["delivery"]["state"] == "outbox"
-    ships.servers[0].start()
+    for server in ships.servers:
+        server.start()
     vm.reply(vm.await_message("when it is back")["ticketId"])
     desk.await_status(waiting, "responded")
     desk.await_well()
