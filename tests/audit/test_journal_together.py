@@ -168,6 +168,29 @@ def test_a_commit_after_one_that_failed_begins_at_the_end_of_its_turn(turns):
     assert later.exception() is None
 
 
+def test_what_is_written_now_does_not_wait_for_the_turn_and_is_written_once(turns):
+    journal = _with(turns)
+    journal.commit(Transaction(), DAEMON, "one")
+    journal.write_now()
+    assert _sizes(turns) == [1]
+    turns.end_turn()
+    turns.finish()
+    assert _sizes(turns) == [1]
+    journal.commit(Transaction(), DAEMON, "two")
+    turns.end_turn()
+    assert _sizes(turns) == [1, 1]
+
+
+def test_what_is_written_now_stays_with_what_is_committed_together_with_it(turns):
+    journal = _with(turns)
+    with journal.together():
+        journal.commit(Transaction(), DAEMON, "one")
+        journal.write_now()
+        journal.commit(Transaction(), DAEMON, "two")
+    turns.end_turn()
+    assert _sizes(turns) == [2]
+
+
 def test_a_reader_that_waits_for_what_can_wait_has_it_written_at_the_end_of_the_turn(turns):
     journal = _with(turns)
     held = Transaction()

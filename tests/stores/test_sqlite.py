@@ -186,9 +186,23 @@ def test_the_end_of_a_turn_is_behind_what_the_turn_does(open_store):
     asyncio.run(story())
 
 
-def test_rows_beyond_one_statement_are_all_written_and_all_deleted(open_store):
-    """Of each size that a statement has, and one more than they hold together."""
-    keys = [f"k{number:03d}" for number in range(64 + 32 + 16 + 8 + 4 + 2 + 1 + 64 + 1)]
+def test_what_is_committed_before_the_start_is_written_when_the_writer_begins(open_store):
+    async def story():
+        store, landed = open_store(), asyncio.Event()
+        store.at_end_of_turn(lambda: store.write(some("early")))
+        store.start(lambda _: landed.set())
+        async with asyncio.timeout(PATIENCE):
+            await landed.wait()
+        store.close()
+
+    asyncio.run(story())
+    assert len(dict(open_store().load("tickets", Thing))) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 63, 64, 65, 127, 128, 129])
+def test_rows_are_all_written_whatever_their_number(open_store, count):
+    """A statement has places for a power of two of them, up to 64."""
+    keys = [f"k{number:03d}" for number in range(count)]
     store = open_store()
     rows = [("tickets", key, Thing(key)) for key in keys]
     write(store, Batch(rows, []))

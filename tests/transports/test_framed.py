@@ -233,6 +233,31 @@ async def test_what_was_sent_in_the_turn_of_a_close_still_arrives():
 
 
 @run
+async def test_what_was_sent_before_the_peer_ended_its_half_still_arrives():
+    async with Pair() as pair:
+        pair.connection.send(b"last words")
+        pair.connection.eof_received()
+        pair.connection.close()
+        assert await pair.read() == b"last words"
+
+
+def test_what_is_sent_between_two_runs_of_the_loop_goes_out_in_the_next_one():
+    async def read(pair):
+        async with asyncio.timeout(PATIENCE):
+            return await pair.read()
+
+    with asyncio.Runner() as runner:
+        pair = runner.run(_entered())
+        pair.connection.send(b"outside")
+        assert runner.run(read(pair)) == b"outside"
+        runner.run(pair.__aexit__(None, None, None))
+
+
+async def _entered():
+    return await Pair().__aenter__()
+
+
+@run
 async def test_a_megabyte_sent_in_one_turn_does_not_wait_for_its_end():
     async with Pair() as pair:
         pair.connection.send(b"x" * MAX_BATCH_BYTES)

@@ -1,6 +1,7 @@
 """Puts the house together: the only place that picks implementations."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -340,6 +341,10 @@ class Daemon(Composition):
             await self.journal.commit(tx, DAEMON, "daemon.stop")
         except StorageFull as error:
             self.log("stop_not_recorded", level="error", error=error.message)
+        # What was committed in the turn in which that landed.
+        if (rest := self.journal.durable()) is not None:
+            with contextlib.suppress(StorageFull):
+                await rest
         self._closing = True
         anchor = self.journal.anchor("stop")
         self.log("stopped", ledger_records=anchor.seq, ledger_head=anchor.head)

@@ -412,7 +412,9 @@ class Gate:
         effect = passage.begin(resolution, verdict, approval_id)
         passage.begun = True
         first = passage.must_be_durable_first(effect, resolution)
-        if first and not effect.started.done():
+        if not first:
+            self.journal.write_now()
+        elif not effect.started.done():
             await effect.started
         if (withdrawn := passage.withdrawn()) is not None:
             # While the record was on its way: nothing has happened, and nothing will.

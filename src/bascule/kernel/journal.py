@@ -248,6 +248,12 @@ class Journal:
         self._is_due = bool(self._pending)
         self._launch_soon()
 
+    def write_now(self) -> None:
+        """Before the loop has handled what else it has read: an effect begins before its record is on disk."""
+        self._is_due = bool(self._pending)
+        if not self._together:
+            self._launch()
+
     @property
     def idle(self) -> bool:
         """Everything is durable that was ever committed."""

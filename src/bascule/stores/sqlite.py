@@ -193,7 +193,10 @@ class SqliteStore:
     # -- on the event loop --
 
     def at_end_of_turn(self, act: Callable[[], None]) -> None:
-        assert self._loop is not None, "nothing is written before `start`"
+        if self._loop is None:
+            # Before `start`: the writer finds it when it begins.
+            act()
+            return
         # Behind the next one too: who was over its share in this turn goes on in that one.
         self._loop.call_soon(self._loop.call_soon, act)
 

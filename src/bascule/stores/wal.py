@@ -68,7 +68,8 @@ def _find(log: bytes) -> Break | None:
     known = magic & ~_BIG_ENDIAN == _MAGIC and page_bytes in _PAGE_SIZES
     if not known or _checksum((0, 0), log[:24], big=big) != tuple(stored):
         # The header is written and synced before any page.
-        return Break(0, (len(log) - HEADER_BYTES) // 4_096, damage=True) if any(log) else None
+        step = FRAME_HEADER_BYTES + (page_bytes if page_bytes in _PAGE_SIZES else min(_PAGE_SIZES))
+        return Break(0, (len(log) - HEADER_BYTES) // step, damage=True) if any(log) else None
     frames = _frames(log, page_bytes, salt1, salt2)
     before: tuple[int, int] = (stored[0], stored[1])
     for number, frame in enumerate(frames):

@@ -24,6 +24,9 @@ MAX_BATCH_BYTES = 1024 * 1024
 class FramedConnection(asyncio.Protocol, ABC):
     """One connection. Subclasses implement `on_frame`, `on_open`, `on_lost`, `on_bad_frame`."""
 
+    # Set with the transport.
+    _loop: asyncio.AbstractEventLoop
+
     def __init__(self, *, max_body_bytes: int, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
         self._reader = FrameReader(max_body_bytes=max_body_bytes)
         self._max_unsent = max_unsent_bytes
@@ -64,8 +67,9 @@ class FramedConnection(asyncio.Protocol, ABC):
         if transport is None or transport.is_closing():
             return
         if self._batch is None:
+            # Also from outside of the loop, between two runs of it.
+            self._loop.call_soon(self._flush)
             self._batch = []
-            asyncio.get_running_loop().call_soon(self._flush)
         size = len(body)
         self._batch += (b"Content-Length: %d\r\n\r\n" % size, body)
         self._batch_bytes += size
@@ -87,6 +91,7 @@ class FramedConnection(asyncio.Protocol, ABC):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._loop = asyncio.get_running_loop()
         sock = transport.get_extra_info("socket")
         peer = peer_of(sock) if sock is not None and sock.family == socket.AF_UNIX else None
         self.on_open(peer)
@@ -97,6 +102,10 @@ class FramedConnection(asyncio.Protocol, ABC):
     def resume_writing(self) -> None:
         self.congested = False
         self.on_relieved()
+
+    def eof_received(self) -> None:
+        """The transport is closed behind this."""
+        self._flush()
 
     def data_received(self, data: bytes) -> None:
         try:
