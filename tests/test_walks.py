@@ -33,7 +33,7 @@ STEP = re.compile(r"`([\w.<>]+)`\s\(`((?:src|packages)/[\w/-]+\.py)`\)")
 BOUNDS = {
     "send": (36, 77),
     "remote": (66, 255),
-    "shell": (82, 282),
+    "shell": (82, 290),
     "click": (69, 170),
     "game": (53, 170),
     "touch": (42, 90),

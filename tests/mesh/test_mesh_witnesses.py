@@ -34,18 +34,18 @@ def test_an_end_that_was_cut_off_is_still_held_when_the_ledger_has_grown_past_it
     laptop = pair["laptop"]
     backup = laptop.snapshot()
     talk(pair, 5)
-    (told,) = held(pair, laptop)
-    assert missing(laptop, [told]) == []
+    (newest,) = held(pair, laptop)
+    assert missing(laptop, [newest]) == []
     laptop.restore(backup)
     pair.settle()
     talk(pair, 20)
     anchors = held(pair, laptop)
     # The control: the newest end alone, which is all that was held before, fits.
     assert missing(laptop, anchors[-1:]) == []
-    assert anchors[-1]["seq"] > told["seq"]
+    assert anchors[-1]["seq"] > newest["seq"]
     (lost,) = missing(laptop, anchors)
     # The question itself told a newer one.
-    assert lost >= told["seq"]
+    assert lost >= newest["seq"]
 
 
 def test_the_ends_of_lives_that_nothing_was_cut_from_are_all_there(pair: Machines) -> None:
@@ -87,7 +87,7 @@ def test_of_a_machine_with_another_key_nothing_is_held_that_one_before_it_said(p
     laptop, desk = pair["laptop"], pair["desk"]
     talk(pair, 5)
     peers = desk.mesh.state.peers.rows
-    peers["laptop"] = peers["laptop"].__class__(seq=500, head="0" * 64, told_in=1, told_with="another")
+    peers["laptop"] = peers["laptop"].__class__(seq=500, head="0" * 64, anchor_life=1, anchor_key="another")
     talk(pair, 1)
     assert missing(laptop, held(pair, laptop)) == []
 

@@ -469,10 +469,7 @@ class Gate:
                 answer.refuse(stopped)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Let effects that have begun end; what does not within this time is cancelled, and recorded so.
-
-        What goes on even then is recorded as `unknown` by the next life.
-        """
+        """Let effects that have begun end; those that do not in time are cancelled, or `unknown` to the next life."""
         await self._tasks.close(seconds, cancel_seconds=seconds)
 
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, *subjects: str | None) -> None:

@@ -309,13 +309,13 @@ class Arrivals:
         """In memory with each letter; the next sweep writes it down. `started`: the life of the node that says it."""
         name = node.card.node
         peer = self._state.peer(name)
-        if peer.told_with != node.card.sign:
-            peer = _replace(peer, seq=0, head="", told_in=0, told_with=node.card.sign, ends=[])
-        if started > peer.told_in:
+        if peer.anchor_key != node.card.sign:
+            peer = _replace(peer, seq=0, head="", anchor_life=0, anchor_key=node.card.sign, ends=[])
+        if started > peer.anchor_life:
             # It may have less than before now. What it said then must still be in its ledger.
             ends = [*peer.ends, Anchor(peer.seq, peer.head)][-MAX_LIVES:] if peer.seq else peer.ends
-            peer = _replace(peer, seq=0, told_in=started, ends=ends)
-        if started == peer.told_in and anchor.seq > peer.seq:
+            peer = _replace(peer, seq=0, anchor_life=started, ends=ends)
+        if started == peer.anchor_life and anchor.seq > peer.seq:
             self._state.peers.rows[name] = _replace(peer, seq=anchor.seq, head=anchor.head)
             self.newly_held.add(name)
 

@@ -247,7 +247,7 @@ class Engine:
         if node is None:
             return
         held = self._state.peer(name)
-        is_of_it = held.told_with == node.card.sign
+        is_of_it = held.anchor_key == node.card.sign
         yours = Anchor(held.seq, held.head) if held.seq and is_of_it else None
         self.courier.say(
             node,

@@ -128,8 +128,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # key: a machine that was set up anew has another ledger, and another key.
     seq: int = 0
     head: str = ""
-    told_in: int = 0
-    told_with: str = ""
+    anchor_life: int = 0
+    anchor_key: str = ""
     # The last end of each life before that one, the newest last: what is cut off is told no more in the next one.
     ends: list[Anchor] = []
     # Offers to be used up to this time are not taken any more: what would make them the same offer was dropped.
