@@ -20,8 +20,6 @@ from gabp.text import is_hidden
 from ports import free_port
 
 FAR = "Jerry@far"
-# Who is killed says no good-bye: three missed signs of life, of which a test need not wait for ninety seconds.
-QUICK = {"bascule.mesh.engine.LIFE_SIGN_SECONDS": 1.0, "bascule.mesh.nodes.REACHABLE_SECONDS": 3.0}
 # The console looks again this often, see live.js.
 LOOK_MS = 30_000
 AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -32,7 +30,7 @@ HOSTILE = "\x1b[2J\x1b]0;x\x07\x9b31m\r\n\u202eedoc\u2066\u200b\x00<img src=x on
 @pytest.fixture(scope="module")
 def near():
     with short_dir() as folder:
-        scene = Scene(folder, constants=QUICK)
+        scene = Scene(folder)
         try:
             scene.people()
             with scene.person() as link:
@@ -46,7 +44,7 @@ def near():
 @pytest.fixture(scope="module")
 def far(near):
     with short_dir() as folder:
-        node = LiveNode(folder, "far", **{name.replace(".", "__"): value for name, value in QUICK.items()})
+        node = LiveNode(folder, "far")
         try:
             with near.person() as link:
                 node.join(link.call("mesh.invite")["code"])
@@ -132,7 +130,7 @@ def test_every_screen_shows_an_agent_elsewhere_online_offline_and_unreachable_si
     with jerry(far):
         every_screen_shows("online", near, reader, live)
     every_screen_shows("offline", near, reader, live)
-    far.kill()
+    far.stop()
     every_screen_shows("unreachable", near, reader, live)
     far.start()
     with jerry(far):
@@ -142,9 +140,8 @@ def test_every_screen_shows_an_agent_elsewhere_online_offline_and_unreachable_si
 def test_who_was_not_heard_of_since_the_start_has_no_time_at_all(near, far, reader):
     with jerry(far):
         eventually(lambda: (by_tool(reader, "co_workers") or {}).get("status") == "online", "it is there")
-    # It says good-bye, and its list of agents stays with the server.
-    far.wire.close()
-    far.daemon.stop()
+    # Its list of agents stays with the server.
+    far.stop()
     eventually(lambda: by_tool(reader, "co_workers")["status"] == "unreachable", "it is away")
     assert near.daemon.stop() == 0
     near.start_again()

@@ -80,8 +80,8 @@ def test_status_shows_what_waits_for_a_machine_that_is_off_and_for_how_long(join
     code, _, rows = status(desk)
     assert code == 0
     assert re.fullmatch(r"laptop +member +yes +empty +-", rows["laptop"])
-    laptop.wire.close()
-    laptop.daemon.stop()
+    laptop.stop()
+    eventually(lambda: not desk.reaches("laptop"), "desk has heard it")
     ada.send("Jerry@laptop", "For when you are back")
     code, shown, rows = status(desk)
     waiting = re.fullmatch(r"laptop +member +no, last seen \S+Z +1 \((\d+) bytes\) +(\d+\.\d) s", rows["laptop"])
