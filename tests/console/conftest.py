@@ -5,8 +5,8 @@ import pytest
 
 # The daemon process and the wires to it are shared with the tests of the daemon itself, the terminal with `e2e`, the
 # browser with `web`, the trees whose felling asks with `approval`, the screen
-# with `desktop_host`.
-for folder in ("daemon", "e2e", "web", "approval", "desktop_host"):
+# with `desktop_host`, other machines with `mesh`, clients of MCP with `shim`.
+for folder in ("daemon", "e2e", "web", "approval", "desktop_host", "mesh", "shim"):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), folder))
 
 

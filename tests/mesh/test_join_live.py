@@ -14,6 +14,7 @@ import pytest
 from live_nodes import PASSPHRASE, Refused, live_nodes
 from living import eventually, run_command, short_dir
 from terminal import on_a_terminal
+from wires import Caller, LinkWire
 
 from bascule.mesh.join_code import read_code, write_code
 from ports import free_port
@@ -109,8 +110,6 @@ def test_help_teaches_how_machines_join():
 
 
 def test_an_agent_and_the_user_without_a_passphrase_change_nothing(pair):
-    from wires import Caller, LinkWire
-
     desk, _ = pair
     wire = LinkWire(desk.daemon.link_socket).hello()
     for method, params in (
@@ -163,8 +162,6 @@ def _stored_row(node):
 
 
 def test_words_are_for_the_user_of_the_machine_and_not_for_agents():
-    from wires import Caller
-
     with live_nodes("desk", "laptop") as (desk, laptop):
         laptop.join(desk.begin())
         desk.asking("laptop")
@@ -388,6 +385,19 @@ def test_who_leaves_keeps_nothing_and_the_holder_ends_its_server():
         code = desk.begin()
         assert [each["node"] for each in desk.call("mesh.nodes")["nodes"]] == ["desk"]
         assert laptop.join(code)["standing"] == "waiting"
+
+
+def test_who_leaves_while_its_server_still_starts_is_heard_in_the_next_mesh():
+    with live_nodes("desk", "laptop") as (desk, laptop):
+        desk.begin()
+        desk.restart()
+        desk.call("mesh.leave")
+        refused = Caller(desk.daemon).post("/agents/Jerry@laptop/send", {"payload": "hello"})
+        assert "it is in no mesh" in refused.error["hint"]
+        laptop.join(desk.begin())
+        desk.accept("laptop")
+        desk.await_reachable("laptop")
+        laptop.await_reachable("desk")
 
 
 def test_a_mesh_that_is_begun_on_a_port_in_use_leaves_nothing_behind(pair, other):

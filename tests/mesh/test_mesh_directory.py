@@ -100,6 +100,33 @@ def test_a_group_of_any_node_means_those_that_list_a_member_the_free_first() -> 
         mesh.found("reviewers@any")
 
 
+@pytest.mark.parametrize(
+    "agent",
+    [
+        ListedAgent(handle="Evil\x1b[2J"),
+        ListedAgent(handle="Evil\u202e"),
+        ListedAgent(handle="Evil\n"),
+        ListedAgent(handle="Evil@node-1"),
+        ListedAgent(handle="E" * 65),
+        ListedAgent(handle="Evil", type="x" * 65),
+        ListedAgent(handle="Evil", groups=["<b>"]),
+    ],
+)
+def test_a_list_with_a_name_that_no_agent_can_have_is_refused_and_the_one_before_stays(agent: ListedAgent) -> None:
+    mesh = Mesh(1)
+    key = mesh.keys["node-0"].sign
+
+    def post(*agents: ListedAgent) -> list[str]:
+        mesh.nodes.posted(Board.DIRECTORY, "node-0", sign_directory(key, "node-0", Listing(agents=[*agents])), 0)
+        return [each.agent_id for each in mesh.nodes.agents()]
+
+    mesh.list("node-0", "Jerry")
+    assert post(ListedAgent(handle="Tom"), agent) == ["Jerry@node-0"]
+    # The control: the longest that there is, and any letters in its type.
+    longest = ListedAgent(handle="E" * 64, type="\x1b[2J\u202e".ljust(64, "x"))
+    assert post(ListedAgent(handle="Tom"), longest) == ["Tom@node-0", f"{'E' * 64}@node-0"]
+
+
 def test_a_sign_of_life_that_another_key_made_counts_for_nothing_after_a_good_one_either() -> None:
     mesh = Mesh(2)
     name, keys = "node-0", mesh.keys["node-0"]

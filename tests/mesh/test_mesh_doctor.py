@@ -21,6 +21,9 @@ class Asked(Patient):
 
 MEMBER = {"standing": "member", "mesh": "home", "node": "desk", "server": "tls://a:4222", "serverVersion": "2.15.1"}
 
+# A node may be called so, or its card.
+FORBIDDEN = {"what": "tls://a:4222 does not let this node publish to $KV.bsc_live.clock-pi", "remedy": "its operator"}
+
 
 def test_where_no_daemon_answers_nothing_is_wrong():
     for check in checks.CHECKS:
@@ -35,6 +38,7 @@ def test_where_no_daemon_answers_nothing_is_wrong():
         ({**MEMBER, "connected": True}, Mark.OK, "desk in home"),
         (MEMBER, Mark.WARN, "not connected"),
         ({**MEMBER, "faults": [{"what": "its disk is full", "remedy": "make room"}]}, Mark.WARN, "its disk is full"),
+        ({**MEMBER, "connected": True, "faults": [FORBIDDEN]}, Mark.WARN, "bsc_live.clock-pi"),
     ],
 )
 def test_the_connection(status, mark, words):

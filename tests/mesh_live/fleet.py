@@ -219,6 +219,9 @@ class Fleet:
         self.operator.revoke(node)
         self._write()
         # Their resolver in memory reads its accounts at the start.
+        self.start_again()
+
+    def start_again(self) -> None:
         for server in self.servers:
             server.kill()
             server.start()

@@ -67,10 +67,11 @@ class Operator:
             },
         }
 
-    def creds(self, folder: Path, node: str) -> str:
-        """Path of a creds file for a node."""
+    def creds(self, folder: Path, node: str, **denied: str) -> str:
+        """Path of a creds file for a node; `pub` and `sub`: a subject that it may not use."""
         user = self._users[node] = Key("user")
-        jwt = self._mesh.claim(user, node, {"pub": {}, "sub": {}, **_NO_LIMITS})
+        may = {way: {"deny": [denied[way]]} if way in denied else {} for way in ("pub", "sub")}
+        jwt = self._mesh.claim(user, node, {**may, **_NO_LIMITS})
         path = folder / f"{node}.creds"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(

@@ -1,13 +1,15 @@
-"""Members that are cut off, restored from a backup or copied; NATS that is away or full; a daemon without the extra."""
+"""Members that are cut off, restored from a backup or copied; NATS that is away, full or forbids something."""
 
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
-from fleet import SERVERS, FleetNode, fleet
+from fleet import PASSPHRASE, SERVERS, FleetNode, fleet
 from lacking import missing_here, only_root
-from living import Living, eventually, run_command
+from living import eventually, run_command
+from terminal import on_a_terminal
 from wires import Caller
 
 # A machine says this often that it lives; a test need not wait half a minute for it.
@@ -20,6 +22,21 @@ def pair(request):
     with fleet(request.param) as ships:
         ships.join("desk", "vm", constants=QUICK_SIGNS)
         yield ships
+
+
+def typed(node, *command):
+    """At a terminal, with the passphrase; what was shown."""
+    done = on_a_terminal(*command, "--state-dir", node.state, typed=[("Passphrase: ", PASSPHRASE)])
+    assert done.code == 0, done
+    return done.shown
+
+
+def doctor(node):
+    """Its line about the mesh, and what it advises."""
+    shown = run_command("doctor", "--state-dir", node.state).stdout
+    found = re.search(r"^.*\bmesh  .*(?:\n +.*)*", shown, re.MULTILINE)
+    assert found, shown
+    return found[0]
 
 
 # -- cut off --
@@ -133,8 +150,9 @@ def test_of_a_copied_disk_both_daemons_stop_and_say_so_until_a_person_keeps_one(
             each.await_fault("a copied disk", "bascule mesh keep", "bascule mesh leave")
             assert not each.status().get("connected")
         waits = desk.send(vm, "for the one that stays")
-        copy.call("mesh.leave")
-        vm.call("mesh.keep")
+        left, kept = typed(copy, "mesh", "leave"), typed(vm, "mesh", "keep")
+        assert "in no mesh any more" in left
+        assert "this machine stays. On the other one: bascule mesh leave" in kept
         vm.reply(vm.await_message("for the one that stays")["ticketId"])
         desk.await_status(waits, "responded")
         assert "for the one that stays" not in [each["payload"] for each in copy.take()]
@@ -169,6 +187,34 @@ def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait(pair
     desk.await_well()
 
 
+@pytest.mark.parametrize(
+    "denied",
+    [
+        {"pub": "$KV.bsc_live.vm"},
+        pytest.param({"pub": "$JS.API.STREAM.INFO.BSC"}, marks=pytest.mark.long),
+        pytest.param({"sub": "_INBOX_vm.>"}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_what_the_servers_operator_does_not_allow_is_named_with_who_can_help(pair, denied):
+    ships, (_, vm) = pair, pair.nodes
+    ((way, subject),) = denied.items()
+    verb = {"pub": "publish to", "sub": "subscribe to"}[way]
+    ships.operator.creds(ships.folder, "vm", **denied)
+    ships.start_again()
+    try:
+        vm.await_fault(f"does not let this node {verb} ", subject.partition(".>")[0], "docs/mesh.md")
+        line = doctor(vm)
+        assert f"does not let this node {verb} {subject.partition('.>')[0]}" in line, line
+        assert "the server's operator has to allow it: docs/mesh.md lists what a node needs" in line
+        assert run_command("mesh", "status", "--state-dir", vm.state).returncode == 1
+    finally:
+        ships.operator.creds(ships.folder, "vm")
+        ships.start_again()
+    vm.await_well()
+    assert "ok" in doctor(vm), "the control: with all permissions nothing is said"
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     place = tmp_path / "disk"
@@ -189,6 +235,9 @@ def test_a_server_whose_disk_is_full_is_named_and_nothing_is_lost(small_disk):
         shown = run_command("mesh", "status", "--state-dir", desk.state)
         assert words.partition(" -> ")[0] in shown.stdout
         assert shown.returncode != 0
+        line = doctor(desk)
+        assert "stores nothing: its disk is full" in line, line
+        assert "free space on the server's disk" in line
         ships.servers[0].kill()
         subprocess.run(["mount", "-o", "remount,size=256m", small_disk], check=True)
         ships.servers[0].start()
@@ -198,25 +247,3 @@ def test_a_server_whose_disk_is_full_is_named_and_nothing_is_lost(small_disk):
         assert sorted(seen) == list(range(10))
         eventually(lambda: desk.ticket(tickets[-1])["delivery"]["state"] == "arrived", "it is confirmed")
         eventually(lambda: not desk.faults(), "desk is well")
-
-
-# -- without the extra --
-
-_WITHOUT_NATS = """
-import os, sys
-os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"
-sys.modules["nats"] = None
-import importlib.util
-_find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: None if name == "nats" else _find(name, *more)
-"""
-
-
-def test_a_daemon_without_the_extra_says_what_to_do_at_an_address_of_another_machine(tmp_path):
-    with Living(str(tmp_path / "s"), bug=_WITHOUT_NATS) as daemon:
-        agent = Caller(daemon).register("Jerry")
-        refused = agent.post("/agents/Tom@vm/send", {"payload": "hello"})
-        assert refused.status == 404
-        assert "bascule join" in refused.error["hint"]
-        # Nothing else is affected.
-        assert agent.post("/agents/Jerry/send", {"payload": "hello"}).status == 200

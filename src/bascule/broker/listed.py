@@ -44,7 +44,7 @@ def list_elsewhere(state: BrokerState, params: AgentsListParams) -> list[AgentVi
             agent_id=each.agent_id,
             type=each.type,
             status=AgentStatus(each.status),
-            last_heartbeat=rfc3339(each.seen_at),
+            last_heartbeat=rfc3339(each.seen_at) if each.seen_at else None,
             metadata=each.metadata,
             groups=list(each.groups),
         )

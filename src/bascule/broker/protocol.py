@@ -147,7 +147,8 @@ class AgentView(Result, frozen=True, kw_only=True):
     agent_id: str
     type: str
     status: AgentStatus
-    last_heartbeat: str
+    # Left out of an agent elsewhere whose machine was not heard of since this daemon started.
+    last_heartbeat: str | None = None
     metadata: dict[str, Any]
     unread: int = 0
     # Ours: the groups it is a member of. A group is listed too, with type `group` and `members` in its metadata.

@@ -1,8 +1,8 @@
 """Who is there: tools of the set `agents` that list agents and what clients' sessions do."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from bascule.foundation.errors import BasculeError
 from bascule.kernel.tool import LIST, READS, STRING, Arguments, NoArguments, Result, Retry, Session, given, tool
@@ -41,7 +41,9 @@ async def co_workers(me: Session, _arguments: NoArguments) -> Result:
     others = []
     for agent in await me.call("agents.list", {}):
         if agent["agentId"] != me.handle:
-            others.append(pick(agent, ("agentId", "type", "status")))
+            # How long its machine is away says whether an answer may come soon.
+            seen = ("lastHeartbeat",) if agent["status"] == "unreachable" else ()
+            others.append(pick(agent, ("agentId", "type", "status", *seen)))
             cwd = agent.get("metadata", {}).get("cwd")
             if cwd is not None:
                 others[-1]["cwd"] = cwd
@@ -49,8 +51,8 @@ async def co_workers(me: Session, _arguments: NoArguments) -> Result:
 
 
 class ListAgentsArguments(Arguments, frozen=True, kw_only=True):
-    type: Annotated[str, Meta(description="e.g. codex")] | UnsetType = UNSET
-    status: Literal["online", "offline"] | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    status: Literal["online", "offline", "unknown", "unreachable"] | UnsetType = UNSET
 
 
 @tool(

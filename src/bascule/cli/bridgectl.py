@@ -63,7 +63,7 @@ def _list_agents(options: argparse.Namespace, state: str) -> int:
                     agent["agentId"],
                     agent["type"],
                     agent["status"],
-                    tail.moment(agent["lastHeartbeat"]),
+                    tail.moment(agent.get("lastHeartbeat", "-")),
                     str(agent.get("unread", 0)),
                     _place_of(agent.get("metadata") or {}),
                 )

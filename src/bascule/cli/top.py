@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
+from bascule.cli.words import last_seen
 from bascule.client.client import Client
 from bascule.foundation.errors import BasculeError
 from bascule.foundation.text import one_line
@@ -134,7 +135,7 @@ def _columns(*cells: object) -> str:
 
 def _agent(agent: dict[str, Any]) -> str:
     where = agent.get("metadata", {})
-    place = where.get("cwd") or ", ".join(map(str, where.get("members", ()))) or ""
+    place = where.get("cwd") or ", ".join(map(str, where.get("members", ()))) or last_seen(agent)
     return _columns(agent["agentId"], agent["type"], agent["status"], agent.get("unread", 0) or "", place)
 
 

@@ -108,6 +108,7 @@ class RemoteAgent(NamedTuple):
     type: str
     # "online", "offline" or "unreachable".
     status: str
+    # 0: never.
     seen_at: int
     groups: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}

@@ -142,6 +142,9 @@ class Connection:
                 self.hub = hub
                 await hub.start()
             await self._sync(self.hub)
+        if self._place.row is not row:
+            # Somebody left meanwhile: a post for the old row would speak with keys that nobody takes any more.
+            return
         if self.post is None:
             self.post = self._machine.make_post(row)
             if row.mesh_secret is not None and self.on_join is not None:

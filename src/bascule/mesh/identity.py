@@ -13,6 +13,10 @@ class Identity(NamedTuple):
     owner: str
     keys: Keys
 
+    def is_same(self, other: "Identity") -> bool:
+        """A connection and its engine serve both."""
+        return (self.node, self.keys.seeds) == (other.node, other.keys.seeds)
+
     def pair_with(self, card: Card) -> Pair:
         return Pair(
             own=self.node,

@@ -60,7 +60,7 @@ class MeshTraffic:
     def member(self, own: Membership) -> Engine:
         """From now on messages to other nodes are taken, though there may be no post yet."""
         identity = identity_of(own)
-        if self.engine is None or self.engine.identity.node != identity.node:
+        if self.engine is None or not self.engine.identity.is_same(identity):
             self.not_member()
             assert self.cards is not None, "set by whoever keeps them"
             kernel = self._kernel

@@ -4,6 +4,7 @@ import argparse
 
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
+from bascule.cli.words import last_seen
 from bascule.foundation.text import one_line
 from bascule.programs.helpers.terminal import show, show_json
 
@@ -39,8 +40,8 @@ def run_list(args: argparse.Namespace) -> int:
     if not agents:
         show("nobody yet: an agent joins with `bridge-register --agent NAME --type TYPE`, or through `bascule mcp`")
     for agent in agents:
-        unread = f"{agent['unread']} unread" if agent.get("unread") else ""
-        show(one_line(f"{agent['agentId']:<24} {agent['status']:<11} {agent['type']:<16} {unread}").rstrip())
+        more = f"{agent['unread']} unread" if agent.get("unread") else last_seen(agent)
+        show(one_line(f"{agent['agentId']:<24} {agent['status']:<11} {agent['type']:<16} {more}").rstrip())
     return 0
 
 

@@ -7,6 +7,8 @@ from bascule import __version__
 from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
 from bascule.mesh.skew import SKEW_STOP_MS, SKEW_WARN_MS
 
+# How the daemon's words about them begin.
+_CLOCK, _CARD_ENDS = "the clock here differs", "this node's card ends"
 _BEGIN = "to begin a mesh here: pip install 'bascule[mesh-hub]'; joining one needs nothing"
 
 
@@ -27,9 +29,8 @@ def check_connection(patient: Patient) -> Verdict:
     if standing == "waiting":
         holder = (status.get("joining") or {}).get("holder")
         return info(f"{status['node']} waits to be accepted in {status['mesh']}", f"`bascule node accept` at {holder}")
-    faults = [
-        each for each in status.get("faults", []) if "clock" not in each["what"] and "card ends" not in each["what"]
-    ]
+    # These have checks of their own. What else is wrong may name a node, which is called what its person likes.
+    faults = [each for each in status.get("faults", []) if not each["what"].startswith((_CLOCK, _CARD_ENDS))]
     if faults:
         return warn(faults[0]["what"], faults[0]["remedy"])
     if not status.get("connected"):
@@ -72,7 +73,7 @@ def check_card(patient: Patient) -> Verdict:
     status = patient.ask("mesh.status")
     if not status.get("cardEnds"):
         return info("none: in no mesh")
-    soon = [each for each in status.get("faults", []) if "card ends" in each["what"]]
+    soon = [each for each in status.get("faults", []) if each["what"].startswith(_CARD_ENDS)]
     if soon:
         return warn(soon[0]["what"], soon[0]["remedy"])
     return ok(f"good until {status['cardEnds'][:10]}; its holder renews it in time")

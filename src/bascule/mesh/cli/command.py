@@ -344,8 +344,8 @@ def run_keep(args: argparse.Namespace) -> int:
 def run_leave(args: argparse.Namespace) -> int:
     with connect(args) as client:
         before = client.call("mesh.status", {})
-        if before.get("holder") and before.get("nodes") and not args.json:
-            show("this machine holds the mesh key: without it nobody can join, be revoked or have its card renewed.")
+        if before.get("holder") and before.get("nodes"):
+            say("this machine holds the mesh key: without it nobody can join, be revoked or have its card renewed.")
             if ask_on_tty(f"Type {before['mesh']} to end the mesh all the same: ") != before["mesh"]:
                 say("bascule: nothing was changed")
                 return USAGE

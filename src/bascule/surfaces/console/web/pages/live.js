@@ -4,12 +4,12 @@ import { events, get } from "../api.js";
 import { on } from "../stream.js";
 import { effect, h, list, onCleanup, show, signal, untrack } from "../view.js";
 import { badge, duration, empty, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortId, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortHandle, shortId, toneOf, who } from "./parts.js";
 
 const KINDS = ["agent", "ticket", "approval", "run", "process", "game", "desktop", "person", "daemon"];
 /** What one scrolls back through; the ledger has the rest. */
 const RIVER_LENGTH = 500;
-/** A session that falls silent makes no event. */
+/** A session that falls silent makes no event, and neither does an agent of another machine. */
 const LOOK_MS = 30_000;
 /** The end of an output, as much as one looks at. */
 const LOG_BYTES = 16_384;
@@ -57,6 +57,8 @@ export const page = {
     followClients(clients);
     const refresh = [agents, processes, sessions, doing].map((source) => settled(source.reload));
     onEvents(["agent", "ticket"], () => { refresh[0](); refresh[3](); });
+    onEvents(["node"], refresh[0]);
+    every(LOOK_MS, refresh[0]);
     onEvents(["run", "approval"], () => { refresh[1](); refresh[3](); });
     onEvents(["process"], refresh[1]);
     onEvents(["person"], refresh[2]);
@@ -100,7 +102,7 @@ async function whatTheyDo() {
 function agentsTable(agents, doing) {
   const now = (agent) => doing.value?.get(agent.agentId);
   const columns = [
-    { title: "Agent", cell: (agent) => visibleText(shortId(agent.agentId)) },
+    { title: "Agent", cell: (agent) => visibleText(shortHandle(agent.agentId)) },
     { title: "State", cell: (agent) => [badge(agent.status, toneOf(agent.status)), h("span", { class: "muted kind" }, visibleText(agent.type), agent.groups?.length > 0 && [" in ", visibleText(agent.groups.join(", "))])] },
     { title: "Doing now", class: "doing", cell: (agent) => (now(agent) ? h("a", { href: now(agent).href, title: now(agent).text }, visibleText(now(agent).text)) : h("span", { class: "muted" }, "nothing known")) },
     { title: "Unread", class: "number", cell: (agent) => agent.unread ?? 0 },
@@ -121,7 +123,12 @@ const stateOf = (session) => `${session.probably ? "probably " : ""}${session.st
 function followClients(clients) {
   const again = settled(clients.reload);
   follow("/v1/sessions/stream", () => ({}), () => again());
-  const timer = setInterval(again, LOOK_MS);
+  every(LOOK_MS, again);
+}
+
+/** As long as the page is there. @param {number} ms @param {() => void} fn */
+function every(ms, fn) {
+  const timer = setInterval(fn, ms);
   onCleanup(() => clearInterval(timer));
 }
 

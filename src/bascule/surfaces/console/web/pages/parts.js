@@ -123,6 +123,12 @@ export const who = (principal) => (principal ?? "").replace(/^agent:/, "");
 /** @param {string} id */
 export const shortId = (id) => (id.length > 20 ? `${id.slice(0, 18)}\u2026` : id);
 
+/** Whole behind the `@`: a long handle must not hide whose machine it is on. @param {string} handle */
+export function shortHandle(handle) {
+  const at = handle.indexOf("@");
+  return at < 0 ? shortId(handle) : shortId(handle.slice(0, at)) + handle.slice(at);
+}
+
 /** @typedef {"ok" | "warn" | "bad" | "info" | "plain"} Tone */
 const TONES = /** @type {Record<string, Tone>} */ (Object.fromEntries([
   ["ok", "online live responded completed ok allow allowed approved confirmed signed_in acknowledged committed idle"],
