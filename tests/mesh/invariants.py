@@ -82,7 +82,7 @@ class Invariants:
         # By machine: the least that the ledger of one had which was restored from a backup.
         self.rolled_back: dict[str, int] = {}
         # What was heard: raised where nobody can catch it.
-        self._heard: list[Broken] = []
+        self._faults: list[Broken] = []
         machines.on_life = self._listen
         for name, machine in machines.machines.items():
             self._listen(name, machine.mesh)
@@ -129,14 +129,14 @@ class Invariants:
 
         def listening(each: Call) -> Any:
             if (each.door == "mesh" or node_of(each.principal) is not None) and each.method not in MESH_ROWS:
-                self._heard.append(Broken(f"M6: {each.principal} has called {each.method} at {name}"))
+                self._faults.append(Broken(f"M6: {each.principal} has called {each.method} at {name}"))
             return call(each)
 
         def acting(node: Any, each: Any, envelope: rows.Envelope) -> None:
             try:
                 self._check_letter(name, node.card.node, envelope.digest, type(each).__name__)
             except Broken as fault:
-                self._heard.append(fault)
+                self._faults.append(fault)
             item(node, each, envelope)
 
         def publishing(fact: Fact) -> None:
@@ -155,8 +155,8 @@ class Invariants:
     # -- after each step --
 
     def check(self) -> None:
-        if self._heard:
-            raise self._heard[0]
+        if self._faults:
+            raise self._faults[0]
         for name, machine in self._machines.machines.items():
             store = _store(machine)
             noted, store.noted = store.noted, []
@@ -195,7 +195,7 @@ class Invariants:
             return
         payload = str(msgspec.json.decode(message.payload))
         counted = self._counted.setdefault((name, ticket), {})
-        if payload in (said for at, said in counted.items() if at != int(number)):
+        if payload in (each for at, each in counted.items() if at != int(number)):
             raise Broken(f"M2: the reply {payload} counts twice for {ticket}")
         reply = self._replies.get(payload)
         if reply is None or (reply.home, reply.ticket) != (name, ticket):

@@ -135,8 +135,8 @@ class Liar:
 
     def _body(self, item: Item, pair: Pair | None = None) -> bytes:
         halves = {"half": pair.own_half, "held": pair.peer_half, "started": 1} if pair is not None else {}
-        said: dict[str, Any] = {"v": VERSION, "anchor": Anchor(1, "0" * 64), "items": [item], **halves}
-        return codec.encode(Body(**said))
+        parts: dict[str, Any] = {"v": VERSION, "anchor": Anchor(1, "0" * 64), "items": [item], **halves}
+        return codec.encode(Body(**parts))
 
     # -- under its own name: such a letter counts, as what this machine says --
 

@@ -150,7 +150,7 @@ def _a_reply_is_confirmed_before_it_is_at_home(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Arrivals, "_word_of_copy", at_once)
 
 
-def _a_refused_reply_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_reply_is_refused_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """M4: who replied hears that it came to nothing."""
 
     def silently(self: Any, name: str, receipt: Receipt, anchor: Any) -> None:
@@ -171,24 +171,24 @@ def _a_refused_reply_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def _anybody_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
     """A receipt counts when it comes from the machine that was written to."""
 
-    def of_whoever(self: Any, _name: str, receipt: Receipt, anchor: Any) -> None:
+    def of_anybody(self: Any, _name: str, receipt: Receipt, anchor: Any) -> None:
         for taken in receipt.taken:
             if (item := self._state.out.rows.get(taken.id)) is not None:
                 add(self, item.node, Receipt(taken=[taken]), anchor)
 
     add = Receipts.add
-    monkeypatch.setattr(Receipts, "add", of_whoever)
+    monkeypatch.setattr(Receipts, "add", of_anybody)
 
 
 def _anybody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply counts when it comes from the machine that was asked."""
 
-    def of_whoever(self: Any, name: str, item: Any, envelope: Any) -> None:
+    def of_anybody(self: Any, name: str, item: Any, envelope: Any) -> None:
         ticket = self._state.home.rows.get(item.ticket)
         word_of_copy(self, name if ticket is None else ticket.nodes[-1], item, envelope)
 
     word_of_copy = Arrivals._word_of_copy
-    monkeypatch.setattr(Arrivals, "_word_of_copy", of_whoever)
+    monkeypatch.setattr(Arrivals, "_word_of_copy", of_anybody)
 
 
 def _with_each_pair(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
@@ -299,7 +299,7 @@ RULES = [
     _SELDOM,
     (_home_does_not_say_how_it_ended, "M3"),
     (_a_reply_is_confirmed_before_it_is_at_home, "M4"),
-    (_a_refused_reply_is_not_told, "M4"),
+    (_a_reply_is_refused_without_a_word, "M4"),
     (_anybody_confirms, "M[134]"),
     (_anybody_answers, "M5"),
     (_signatures_are_not_checked, "M5"),
