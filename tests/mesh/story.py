@@ -1,5 +1,6 @@
 """A random day of several machines: agents ask, answer, cancel and run out of time; letters are lost, doubled and
-reordered; machines die, and NATS loses everything. Invariants are checked after each step, and when all is quiet."""
+reordered; machines die, and NATS loses everything; one machine lies. Invariants are checked after each step, and when
+all is quiet."""
 
 from collections import Counter
 from dataclasses import dataclass, field
