@@ -23,6 +23,8 @@ QUICK = frozenset(
         "mesh/test_mesh_before_disk.py",
         "mesh/test_mesh_directory.py",
         "mesh/test_mesh_messages.py",
+        "mesh/test_mesh_outsiders.py",
+        "mesh/test_mesh_promises.py",
         "mesh/test_mesh_sessions.py",
         "mesh/test_mesh_simulation.py",
         "policy",

@@ -3,7 +3,6 @@
 import contextlib
 from typing import Any
 
-import msgspec
 import pytest
 
 from bascule.a2a.tasks import OF_STATUS, Asked, State, Tasks
@@ -15,33 +14,13 @@ from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.rules import Rule
 from bascule.testing.house import House, StillWaiting
+from outside_scene import sample
 
 ANN = "a2a:Ann"
 # Every one of them is looked at below, on one's own things and on others'.
 OPEN = {"messages.send", "tickets.list", "tickets.show", "tickets.cancel", "replies.wait", "replies.stream"}
 # A side of the ticket may call them, and no caller from outside can be the side that they are about.
 REFUSED_INSIDE = {"replies.post"}
-# Params that would mean something if the caller were let through.
-SAMPLES: dict[str, Any] = {
-    "agentId": "Jerry",
-    "ticketId": "theirs",
-    "ticketIds": ["theirs"],
-    "conversationId": "plan",
-    "payload": "x",
-    "name": "Ann",
-    "url": "http://127.0.0.1:1",
-    "passphrase": "correct horse battery",
-    "path": "/tmp",
-    "gameId": "snake",
-    "tool": "look",
-    "runId": "run_1",
-    "processId": "prc_1",
-    "spaceId": "spc_1",
-    "approvalId": "apr_1",
-    "decision": "approve",
-    "operations": [],
-    "text": "x",
-}
 
 
 @pytest.fixture
@@ -52,14 +31,6 @@ def house():
         house.call("person", "a2a.publish", {"agentId": "Jerry"})
         house.call("agent:Mole", "messages.send", {"agentId": "Jerry", "payload": "secret", "ticketId": "theirs"})
         yield house
-
-
-def sample(row: Any) -> dict[str, Any]:
-    """Params of the method, as far as they are known here."""
-    wire = {field.encode_name for field in msgspec.structs.fields(row.params)}
-    if row.name in ("messages.send", "messages.broadcast"):
-        wire.discard("ticketId")
-    return {name: value for name, value in SAMPLES.items() if name in wire}
 
 
 def outcome(house: House, row: Any) -> str:

@@ -1,5 +1,6 @@
 """A post in memory that does to letters whatever a test, or chance, wants: the bus of many houses."""
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,12 +38,18 @@ class Bus:
     down: bool = False
     # Everything that was ever given to it, for tests that look or send it again.
     letters: list[Letter] = field(default_factory=list)
+    # By their SHA-256: who made them, and for whom.
+    made: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def _chance(self, probability: float) -> bool:
         return self.chances is not None and self.chances.random() < probability
 
-    def send(self, letter: Letter) -> None:
+    def _note(self, letter: Letter) -> None:
         self.letters.append(letter)
+        self.made[hashlib.sha256(letter.data).hexdigest()] = (letter.src, letter.dest)
+
+    def send(self, letter: Letter) -> None:
+        self._note(letter)
         if self._chance(self.drop):
             return
         for _ in range(2 if self._chance(self.double) else 1):
@@ -50,9 +57,21 @@ class Bus:
 
     def mail(self, dest: str, src: str, data: bytes) -> None:
         letter = Letter(dest, src, data, next(self.numbers))
-        self.letters.append(letter)
-        self.mailboxes.setdefault(dest, []).append(letter)
-        self.moving.append((dest, lambda: self._bring(letter)))
+        self._note(letter)
+        self.put_into_mailbox(letter)
+
+    def put_into_mailbox(self, letter: Letter) -> None:
+        self.mailboxes.setdefault(letter.dest, []).append(letter)
+        self.moving.append((letter.dest, lambda: self._bring(letter)))
+
+    def slip_in(self, letter: Letter, *, mailed: bool) -> None:
+        """As somebody does who can write to the server: who it says made it did not, or not now, or not for whom it
+        goes to."""
+        if mailed:
+            self.put_into_mailbox(Letter(letter.dest, letter.src, letter.data, next(self.numbers)))
+        else:
+            direct = Letter(letter.dest, letter.src, letter.data)
+            self.moving.append((letter.dest, lambda: self._bring(direct)))
 
     def _bring(self, letter: Letter) -> None:
         post = self.posts.get(letter.dest)

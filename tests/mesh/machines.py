@@ -24,18 +24,7 @@ class Machine:
         self.machines = machines
         self.name = name
         self.keys = Keys.new()
-        sign, box, bus = self.keys.public
-        card = Card(
-            mesh=MESH,
-            node=name,
-            sign=sign,
-            box=box,
-            bus=bus,
-            owner=owner,
-            owner_name=owner,
-            not_after=machines.clock.wall_ms() + 90 * DAY_MS,
-        )
-        self.card = card
+        self.card = machines.new_card(name, self.keys, owner)
         self.membership = Membership(
             mesh=MESH,
             node=name,
@@ -51,6 +40,7 @@ class Machine:
         """In each life: the cards are kept by the machine, and there is no post yet."""
         mesh.cards = self.machines
         mesh.member(self.membership)
+        self.machines.on_life(self.name, mesh)
 
     def open(self) -> None:
         """The post is there."""
@@ -126,6 +116,10 @@ class Machines:
         self.mesh_key = mesh.sign
         self.mesh_public = mesh.public[0]
         self.revoked: set[str] = set()
+        # Of members that are no machine here: what they say is the test's to make.
+        self.other_cards: dict[str, Card] = {}
+        # Called in each life of a machine, before anything came to it.
+        self.on_life: Callable[[str, MeshTraffic], None] = lambda _name, _mesh: None
         self.machines: dict[str, Machine] = {}
         for name in names:
             self.machines[name] = Machine(self, name, (owners or {}).get(name, "me"))
@@ -138,17 +132,35 @@ class Machines:
 
     # -- the cards, as every machine keeps them --
 
+    def new_card(self, name: str, keys: Keys, owner: str) -> Card:
+        sign, box, bus = keys.public
+        return Card(
+            mesh=MESH,
+            node=name,
+            sign=sign,
+            box=box,
+            bus=bus,
+            owner=owner,
+            owner_name=owner,
+            not_after=self.clock.wall_ms() + 90 * DAY_MS,
+        )
+
     def card(self, node: str) -> Card | None:
+        return self._card(node) if node not in self.revoked else None
+
+    def _card(self, node: str) -> Card | None:
         machine = self.machines.get(node)
-        return machine.card if machine is not None and node not in self.revoked else None
+        return machine.card if machine is not None else self.other_cards.get(node)
 
     def all(self) -> list[Card]:
-        return [machine.card for machine in self.machines.values()]
+        return [*(machine.card for machine in self.machines.values()), *self.other_cards.values()]
 
     def revoke(self, name: str) -> None:
         self.revoked.add(name)
+        card = self._card(name)
+        assert card is not None
         for machine in self.machines.values():
-            machine.house.run(lambda machine=machine: machine.mesh.revoked(self.machines[name].card))
+            machine.house.run(lambda machine=machine: machine.mesh.revoked(card))
 
     # -- time and letters --
 

@@ -132,6 +132,22 @@ def test_a_session_that_was_given_up_begins_again_with_a_letter_of_either_kind(t
     assert a.in_session
 
 
+def test_nothing_is_sealed_for_a_session_once_the_other_side_says_that_it_holds_an_earlier_half(
+    keys: tuple[Keys, Keys], two: tuple[Pair, Pair]
+) -> None:
+    earlier, b = two
+    b.learn(1, earlier.own_half, "")
+    held = b.peer_half
+    a = _pair("a", keys[0], "b", keys[1])
+    _acquainted(a, b, started=2)
+    assert a.in_session
+    # Before it had any half of ours it said so; such a letter may come late, and says nothing.
+    a.learn(2, b.own_half, "")
+    assert a.in_session
+    a.learn(2, b.own_half, held)
+    assert not a.in_session
+
+
 # -- machines --
 
 
@@ -187,6 +203,29 @@ def test_a_letter_in_a_mailbox_is_signed_and_opens_in_a_later_life(pair: Machine
     pair.settle()
     (message,) = desk.take("Jerry")
     assert message["payload"] == "why?"
+
+
+def test_a_letter_of_an_earlier_life_that_comes_late_keeps_no_receipt_away(pair: Machines) -> None:
+    """Found by the simulation: the machine that had waited took the half of that life, and the other one, which only
+    had receipts to send, went on with the session of this life."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    late = next(each for each in pair.bus.letters if (each.src, each.dest) == ("laptop", "desk"))
+    laptop.crash()
+    pair.settle()
+    _ask_and_answer(pair, "one")
+    desk.send("Jerry", "Ada@laptop", "and you?", ticketId="two")
+    desk.house.advance(0)
+    # What is under way is lost, so that after a second the session is given up.
+    pair.bus.moving.clear()
+    pair.advance(2)
+    pair.bus.moving.clear()
+    pair.bus.slip_in(late, mailed=True)
+    pair.settle()
+    pair.advance(60)
+    pair.settle()
+    assert [each["payload"] for each in laptop.take("Ada")] == ["and you?"]
+    assert desk.show("two")["delivery"]["state"] == "arrived"
+    assert not desk.mesh.state.out.rows
 
 
 def test_halves_are_hex_of_their_length_or_the_letter_does_not_count() -> None:

@@ -120,8 +120,12 @@ class Pair:
             self._peer_half = half
             self._is_held = False
         self._peer_started = max(started, self._peer_started)
-        # Within its life it does not forget.
-        self._is_held = self._is_held or held == self.own_half
+        if held == self.own_half:
+            self._is_held = True
+        elif held:
+            # A letter of an earlier life of ours came to it late, or once more, after it had given up waiting: it can
+            # open nothing of this session, and says so. One that holds nothing said this before it had our half.
+            self._is_held = False
 
     def end_session(self) -> None:
         """The other side does not answer: what goes next is signed, and its next letter begins a session again."""

@@ -1,0 +1,228 @@
+"""What docs/mesh.md says beside the way of a message: limits, other people's machines, conversations, events."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from machines import Machine, Machines
+
+from bascule.foundation.errors import Overloaded
+from bascule.mesh.courier import Courier
+from bascule.mesh.nodes import Nodes
+from bascule.mesh.protocol import Taken
+from bascule.testing.pending import Pending
+
+
+@pytest.fixture
+def pair() -> Iterator[Machines]:
+    with Machines("laptop", "desk") as machines:
+        machines["laptop"].house.register("Ada")
+        machines["desk"].house.register("Jerry")
+        machines.advance(1)
+        machines.settle()
+        yield machines
+
+
+# -- limits --
+
+
+@pytest.mark.parametrize("limit", ["_max_items", "_max_bytes"])
+def test_a_message_to_a_machine_that_confirms_nothing_is_refused_when_its_outbox_is_full(
+    pair: Machines, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    monkeypatch.setattr(laptop.engine.outbox, limit, {"_max_items": 3, "_max_bytes": 2_000}[limit])
+    desk.house.run(desk.post.disconnect)
+    payload = "x" * 400
+    for _ in range(3):
+        laptop.send("Ada", "Jerry@desk", payload)
+    with pytest.raises(Overloaded) as refused:
+        laptop.send("Ada", "Jerry@desk", payload, ticketId="one-more")
+    assert refused.value.status == 429
+    assert refused.value.retry_after == 60
+    assert "3 messages" in refused.value.message
+    hint = refused.value.hint or ""
+    assert "bascule mesh status" in hint
+    assert {"_max_items": "mesh_outbox_items (3)", "_max_bytes": "mesh_outbox_bytes (2000)"}[limit] in hint
+    # Nothing is left of it: the same ticket is taken when there is room.
+    desk.house.run(desk.post.connect)
+    pair.settle()
+    laptop.send("Ada", "Jerry@desk", payload, ticketId="one-more")
+    pair.settle()
+    assert len(desk.take("Jerry")) == 4
+
+
+def test_an_offer_as_old_as_the_copies_that_were_dropped_is_refused_as_late(
+    pair: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would make it the same offer is gone: taken again, it would be delivered twice."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    monkeypatch.setattr(desk.engine.copies, "_max_copies", 10)
+    for number in range(12):
+        laptop.send("Ada", "Jerry@desk", number, ticketId=f"t-{number}")
+        pair.advance(1)
+        pair.settle()
+    assert len(desk.take("Jerry")) == 12
+    kept = {copy.home for copy in desk.mesh.state.copies.rows.values()}
+    assert kept == {f"t-{number}" for number in range(2, 12)}
+    answers = _answers(monkeypatch)
+    _send_all_letters_again(pair)
+    assert {taken.ticket for taken in answers if taken.refused == "late"} == {"t-0", "t-1"}
+    assert {taken.ticket for taken in answers if taken.refused is None} >= kept
+    assert desk.take("Jerry") == []
+    assert _count_of_offers(desk) == 12
+
+
+def test_without_the_floor_an_offer_whose_copy_was_dropped_would_be_delivered_again(
+    pair: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    monkeypatch.setattr(desk.engine.copies, "_max_copies", 10)
+    for number in range(12):
+        laptop.send("Ada", "Jerry@desk", number, ticketId=f"t-{number}")
+        pair.advance(1)
+        pair.settle()
+    peers = desk.mesh.state.peers.rows
+    peers["laptop"] = msgspec.structs.replace(peers["laptop"], floor=0)
+    _send_all_letters_again(pair)
+    assert _count_of_offers(desk) > 12
+
+
+def _answers(monkeypatch: pytest.MonkeyPatch) -> list[Taken]:
+    answers: list[Taken] = []
+    confirm = Courier.confirm
+
+    def noting(self: Courier, node: str, taken: Taken) -> None:
+        answers.append(taken)
+        confirm(self, node, taken)
+
+    monkeypatch.setattr(Courier, "confirm", noting)
+    return answers
+
+
+def _send_all_letters_again(machines: Machines) -> None:
+    for letter in [each for each in machines.bus.letters if each.dest == "desk"]:
+        machines.bus.slip_in(letter, mailed=False)
+    machines.settle()
+
+
+def _count_of_offers(machine: Machine) -> int:
+    return sum(each["method"] == "mesh.offer" for each in machine.house.ledger())
+
+
+# -- events, conversations --
+
+
+def test_a_reply_that_crosses_a_cancel_is_an_event_where_it_was_made(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    for ticket in ("kept", "withdrawn"):
+        laptop.send("Ada", "Jerry@desk", ticketId=ticket)
+    pair.settle()
+    kept, withdrawn = (each["ticketId"] for each in desk.take("Jerry"))
+    laptop.call("agent:Ada", "tickets.cancel", {"ticketId": "withdrawn"})
+    for id_ in (kept, withdrawn):
+        desk.reply("Jerry", id_)
+    assert _refused(desk) == []
+    pair.settle()
+    assert laptop.show("withdrawn")["status"] == "cancelled"
+    assert laptop.show("kept")["status"] == "responded"
+    assert _refused(desk) == [(withdrawn, "cancelled")]
+
+
+def _refused(machine: Machine) -> list[tuple[str, str]]:
+    stream = machine.call("person", "events.all", {"after": 0, "kinds": "node"})
+    events = stream.items()
+    stream.close()
+    return [(each["id"], each["text"]) for each in events if each["event"] == "reply.refused"]
+
+
+def test_each_machine_shows_what_it_holds_of_a_conversation(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk", "how?", ticketId="ask", conversationId="plan")
+    pair.settle()
+    (asked,) = desk.take("Jerry")
+    desk.reply("Jerry", asked["ticketId"], "so")
+    desk.send("Jerry", "Ada@laptop", "and then?", ticketId="back", conversationId="plan")
+    # Of the same conversation, and of this machine alone.
+    desk.house.register("Rita")
+    desk.send("Jerry", "Rita", "you too?", ticketId="here", conversationId="plan")
+    pair.settle()
+    (back,) = laptop.take("Ada")
+    assert back["conversationId"] == "plan"
+    shown = {
+        machine.name: machine.call(f"agent:{agent}", "conversations.show", {"conversationId": "plan"})["tickets"]
+        for machine, agent in ((laptop, "Ada"), (desk, "Jerry"))
+    }
+    ids = {name: [each["ticketId"] for each in tickets] for name, tickets in shown.items()}
+    assert ids == {"laptop": ["ask", back["ticketId"]], "desk": [asked["ticketId"], "back", "here"]}
+    assert [tickets[0]["response"] for tickets in shown.values()] == ["so", "so"]
+
+
+# -- machines of other people --
+
+
+@pytest.fixture
+def with_bob() -> Iterator[Machines]:
+    """One's own desk and Bob's machine both have reviewers; Bob has let us in."""
+    with Machines("laptop", "desk", "bob", owners={"bob": "Bob"}) as machines:
+        machines["laptop"].house.register("Ada")
+        for name in ("desk", "bob"):
+            machines[name].house.register(f"R-{name}", groups=["reviewers"])
+        peers = machines["bob"].mesh.state
+        peers.peers.rows["laptop"] = msgspec.structs.replace(
+            peers.peer("laptop"), met=True, met_key=machines["laptop"].card.sign
+        )
+        machines.advance(1)
+        machines.settle()
+        yield machines
+
+
+def _wait_for_work(machines: Machines, *names: str) -> dict[str, Pending]:
+    waiting = {
+        name: machines[name].house.begin(f"agent:R-{name}", "inbox.take", {"agentId": f"R-{name}", "waitMs": 600_000})
+        for name in names
+    }
+    machines.advance(31)
+    machines.settle()
+    return waiting
+
+
+def _who_gets_one_for_any(machines: Machines, waiting: dict[str, Pending]) -> list[str]:
+    machines["laptop"].send("Ada", "reviewers@any")
+    machines.settle()
+    return [name for name, poll in waiting.items() if poll.done]
+
+
+def test_a_message_for_any_machine_goes_to_ones_own_first(with_bob: Machines) -> None:
+    waiting = _wait_for_work(with_bob, "bob", "desk")
+    assert _who_gets_one_for_any(with_bob, waiting) == ["desk"]
+
+
+def test_a_message_for_any_machine_goes_to_another_persons_when_nobody_is_free_on_ones_own(
+    with_bob: Machines,
+) -> None:
+    waiting = _wait_for_work(with_bob, "bob")
+    assert _who_gets_one_for_any(with_bob, waiting) == ["bob"]
+    (message,) = waiting["bob"].result()["messages"]
+    assert message["from"] == "Ada@laptop"
+
+
+def test_without_the_order_another_persons_machine_would_be_asked_first(
+    with_bob: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control."""
+    candidates: Any = Nodes.candidates
+    monkeypatch.setattr(Nodes, "candidates", lambda self, group: candidates(self, group)[::-1])
+    waiting = _wait_for_work(with_bob, "bob", "desk")
+    assert _who_gets_one_for_any(with_bob, waiting) == ["bob"]
+
+
+def test_a_broadcast_to_the_mesh_includes_the_agents_of_other_people(with_bob: Machines) -> None:
+    laptop = with_bob["laptop"]
+    sent = laptop.call("agent:Ada", "messages.broadcast", {"payload": "all", "scope": "mesh"})
+    assert {each["agentId"] for each in sent["tickets"]} == {"R-desk@desk", "R-bob@bob"}
+    with_bob.settle()
+    for name in ("desk", "bob"):
+        assert [each["payload"] for each in with_bob[name].take(f"R-{name}")] == ["all"]
