@@ -251,3 +251,33 @@ def test_a_node_restored_from_a_backup_gets_what_it_had_just_confirmed(pair: Mac
     let_letters_arrive(pair)
     pair.settle()
     assert len(desk.take("Jerry")) == 1
+
+
+def test_a_reply_of_a_lost_life_that_comes_late_is_known_to_the_machine_that_forgot_it(pair: Machines) -> None:
+    """It has more records by then than it had when it said it."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    ticket = laptop.send("Ada", "Jerry@desk", timeoutMs=1_000)
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    pair.advance(2)
+    pair.settle()
+    assert laptop.show(ticket)["status"] == "timeout"
+    backup = desk.snapshot()
+    # Its letters do not come through for now.
+    pair.bus.letters.clear()
+    desk.reply("Jerry", message["ticketId"])
+    pair.advance(2)
+    late = [each for each in pair.bus.letters if each.src == "desk"]
+    pair.bus.moving.clear()
+    pair.bus.mailboxes.clear()
+    desk.restore(backup)
+    for _ in range(5):
+        desk.send("Jerry", "Ada@laptop")
+    pair.settle()
+    desk.crash()
+    pair.settle()
+    for letter in late:
+        pair.bus.slip_in(letter, mailed=True)
+    pair.settle()
+    assert laptop.show(ticket)["status"] == "responded"
+    assert desk.show(message["ticketId"])["status"] == "responded"

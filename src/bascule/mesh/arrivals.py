@@ -136,7 +136,9 @@ class Arrivals:
             return None
         if opened.signed:
             node.pair.learn(body.started, body.half, body.held)
-        envelope = rows.Envelope(digest=hashlib.sha256(data).hexdigest(), anchor=body.anchor, mailed=mailed)
+        outlived = body.started < self._state.peer(src).started
+        digest = hashlib.sha256(data).hexdigest()
+        envelope = rows.Envelope(digest=digest, anchor=body.anchor, mailed=mailed, outlived=outlived)
         self._hold_anchor(node, body.started, body.anchor)
         # One commit for one letter: a receipt that rides with an offer would have it wait for a sync of its own.
         with self._journal.together():

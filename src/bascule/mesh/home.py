@@ -265,7 +265,11 @@ class Home:
             # If it is rolled back to before this, it has forgotten what it just said.
             arrived = {**ticket.arrived, node: Arrival(self._clock.wall_ms(), params.envelope.anchor.seq)}
             rank = ticket.rank + (known.status != before)
-            tx.put(self._state.home, item.ticket, _replace(ticket, rank=rank, arrived=arrived))
+            ticket = _replace(ticket, rank=rank, arrived=arrived)
+            tx.put(self._state.home, item.ticket, ticket)
+            if params.envelope.outlived:
+                # It may have been rolled back since, and not know that it said this.
+                self._say_end(tx, item.ticket, ticket, node, alone=True)
         tx.after.append(lambda: self._courier.confirm(node, self.taken(item)))
 
     def _record(self, tx: Transaction, item: Acked | Reply, envelope: Envelope) -> None:
