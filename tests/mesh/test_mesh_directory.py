@@ -281,3 +281,25 @@ def test_a_reply_of_a_lost_life_that_comes_late_is_known_to_the_machine_that_for
     pair.settle()
     assert laptop.show(ticket)["status"] == "responded"
     assert desk.show(message["ticketId"])["status"] == "responded"
+
+
+def test_a_machine_that_only_lost_its_connection_is_not_taken_for_one_that_was_put_back(pair: Machines) -> None:
+    """What it confirmed in this life is behind the record that the life began with, of course."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    for machine in (desk, laptop):
+        machine.post.disconnect()
+        machine.post.connect()
+        pair.advance(1)
+        pair.settle()
+    assert [each for each in laptop.house.ledger() if each["method"] == "mesh.restored"] == []
+    desk.reply("Jerry", message["ticketId"])
+    pair.settle()
+    for machine in (desk, laptop):
+        machine.post.disconnect()
+        machine.post.connect()
+        pair.advance(1)
+        pair.settle()
+    assert [each for each in desk.house.ledger() if each["method"] == "mesh.restored"] == []

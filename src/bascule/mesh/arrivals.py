@@ -136,9 +136,8 @@ class Arrivals:
             return None
         if opened.signed:
             node.pair.learn(body.started, body.half, body.held)
-        outlived = body.started < self._state.peer(src).started
         digest = hashlib.sha256(data).hexdigest()
-        envelope = rows.Envelope(digest=digest, anchor=body.anchor, mailed=mailed, outlived=outlived)
+        envelope = rows.Envelope(digest=digest, anchor=body.anchor, mailed=mailed, started=body.started)
         self._hold_anchor(node, body.started, body.anchor)
         # One commit for one letter: a receipt that rides with an offer would have it wait for a sync of its own.
         with self._journal.together():
@@ -174,7 +173,7 @@ class Arrivals:
             case Acked() | Reply():
                 self._word_of_copy(name, item, envelope)
             case Receipt():
-                self.receipts.add(name, item, envelope.anchor)
+                self.receipts.add(name, item, envelope)
             case Hello():
                 self._on_hello(node, item)
 

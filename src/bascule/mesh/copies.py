@@ -133,7 +133,7 @@ class Copies:
         self._keep(tx, id_, _replace(known, rank=item.rank))
         tx.after.append(partial(self._courier.confirm, node, Taken(id=item.id, ticket=item.ticket)))
 
-    def confirmed(self, tx: Transaction, item: OutItem, taken: Taken, seq: int) -> bool:
+    def confirmed(self, tx: Transaction, item: OutItem, taken: Taken, envelope: Envelope) -> bool:
         """Home has our acknowledgement or reply; it says how the ticket is now. True if that changed something."""
         id_ = self.id_of(item.node, item.ticket)
         copy = self._state.copies.rows.get(id_)
@@ -141,7 +141,8 @@ class Copies:
             return False
         changed = False
         if item.kind == "reply":
-            copy = _replace(copy, confirmed=min(copy.confirmed + 1, copy.replies), seq=max(copy.seq, seq))
+            life, seq = max((copy.life, copy.seq), (envelope.started, envelope.anchor.seq))
+            copy = _replace(copy, confirmed=min(copy.confirmed + 1, copy.replies), seq=seq, life=life)
         if taken.status in STATUSES and taken.rank >= copy.rank and copy.replies == copy.confirmed:
             copy = _replace(copy, rank=taken.rank)
             known = self._mail.known(id_)
@@ -164,13 +165,13 @@ class Copies:
             tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
             self._send_reply(tx, copy, reply)
 
-    def again(self, tx: Transaction, node: str, seq: int) -> int:
-        """Home was rolled back to this end of its ledger: replies that it confirmed later go again."""
-        count = 0
+    def again(self, tx: Transaction, node: str) -> int:
+        """The same for replies: home was rolled back, see `Home.again`."""
+        count, peer = 0, self._state.peer(node)
         for id_, copy in list(self._state.copies.rows.items()):
-            if copy.node == node and copy.confirmed and copy.seq > seq:
+            if copy.node == node and copy.confirmed and copy.seq > peer.began and copy.life < peer.started:
                 replies = self._mail.replies(id_)
-                tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0))
+                tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0, life=0))
                 for reply in replies:
                     self._send_reply(tx, copy, reply)
                     count += 1

@@ -318,7 +318,7 @@ class Engine:
         self._arrivals.receipts.take_out()
         began = self._state.peer(name).began
         tx = Transaction()
-        count = self.home.again(tx, name, began) + self.copies.again(tx, name, began)
+        count = self.home.again(tx, name) + self.copies.again(tx, name)
         if tx.puts:
             tx.subject, tx.details = name, {"again": count, "began": began}
             self._journal.commit(tx, DAEMON, "mesh.restored")

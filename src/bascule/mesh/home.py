@@ -145,14 +145,17 @@ class Home:
             refused=refused,
         )
 
-    def arrived(self, tx: Transaction, item: OutItem, seq: int) -> None:
+    def arrived(self, tx: Transaction, item: OutItem, envelope: Envelope) -> None:
         """A node has our offer, or how the ticket ended, on its disk."""
         ticket = self._state.home.rows.get(item.ticket)
         known = ticket.arrived.get(item.node) if ticket is not None else None
         # What it said since, its reply perhaps, was on its disk later than this.
-        if ticket is not None and (known is None or known.seq < seq):
-            arrived = {**ticket.arrived, item.node: Arrival(self._clock.wall_ms(), seq)}
+        if ticket is not None and (known is None or (known.life, known.seq) < (envelope.started, envelope.anchor.seq)):
+            arrived = {**ticket.arrived, item.node: self._arrival(envelope)}
             tx.put(self._state.home, item.ticket, _replace(ticket, arrived=arrived))
+            if known is not None and known.life < envelope.started:
+                # It may have been rolled back in between, and not know what it said in the life before.
+                self._say_end(tx, item.ticket, ticket, item.node)
 
     def offer_elsewhere(self, tx: Transaction, item: OutItem) -> bool:
         """Nobody is free there, or nobody answers: another node of the group gets the offer. False if none is left
@@ -203,12 +206,13 @@ class Home:
             return False
         return self._has_offered(tx, message, ticket, others[0])
 
-    def again(self, tx: Transaction, node: str, seq: int) -> int:
-        """A node was rolled back to this end of its ledger: offers that it confirmed later go again."""
-        count = 0
+    def again(self, tx: Transaction, node: str) -> int:
+        """Offers go again that a node confirmed in a life before this one, behind the record that this one began with:
+        it was rolled back."""
+        count, peer = 0, self._state.peer(node)
         for ticket_id, ticket in list(self._state.home.rows.items()):
             arrival = ticket.arrived.get(node)
-            if arrival is None or arrival.seq <= seq:
+            if arrival is None or arrival.seq <= peer.began or arrival.life >= peer.started:
                 continue
             arrived = {each: when for each, when in ticket.arrived.items() if each != node}
             ticket = _replace(ticket, arrived=arrived)  # noqa: PLW2901 - the ticket without that arrival
@@ -263,14 +267,17 @@ class Home:
         ticket, known = self._state.home.rows.get(item.ticket), self._mail.known(item.ticket)
         if ticket is not None and known is not None:
             # If it is rolled back to before this, it has forgotten what it just said.
-            arrived = {**ticket.arrived, node: Arrival(self._clock.wall_ms(), params.envelope.anchor.seq)}
+            arrived = {**ticket.arrived, node: self._arrival(params.envelope)}
             rank = ticket.rank + (known.status != before)
             ticket = _replace(ticket, rank=rank, arrived=arrived)
             tx.put(self._state.home, item.ticket, ticket)
-            if params.envelope.outlived:
+            if params.envelope.started < self._state.peer(node).started:
                 # It may have been rolled back since, and not know that it said this.
                 self._say_end(tx, item.ticket, ticket, node, alone=True)
         tx.after.append(lambda: self._courier.confirm(node, self.taken(item)))
+
+    def _arrival(self, envelope: Envelope) -> Arrival:
+        return Arrival(self._clock.wall_ms(), envelope.anchor.seq, envelope.started)
 
     def _record(self, tx: Transaction, item: Acked | Reply, envelope: Envelope) -> None:
         tx.subject = item.ticket

@@ -46,13 +46,13 @@ class Receipts:
         self._publish = publish
         self._refuse = refuse
         # By node, in the order they came.
-        self._waiting: dict[str, list[tuple[Taken, Anchor]]] = {}
+        self._waiting: dict[str, list[tuple[Taken, rows.Envelope]]] = {}
         self._count = 0
         self._due: Deadline | None = None
 
-    def add(self, name: str, receipt: Receipt, anchor: Anchor) -> None:
+    def add(self, name: str, receipt: Receipt, envelope: rows.Envelope) -> None:
         waiting = self._waiting.setdefault(name, [])
-        waiting += [(taken, anchor) for taken in receipt.taken]
+        waiting += [(taken, envelope) for taken in receipt.taken]
         self._count += len(receipt.taken)
         # Who was refused is not to wait longer than it must.
         if self._count >= MAX_TOGETHER or any(taken.refused is not None for taken in receipt.taken):
@@ -70,22 +70,22 @@ class Receipts:
             for name, taken in waiting.items():
                 self._take_out(name, taken)
 
-    def _take_out(self, name: str, waiting: list[tuple[Taken, Anchor]]) -> None:
+    def _take_out(self, name: str, waiting: list[tuple[Taken, rows.Envelope]]) -> None:
         tx = Transaction()
         changed: Anchor | None = None
-        for taken, anchor in waiting:
+        for taken, envelope in waiting:
             item = self._state.out.rows.get(taken.id)
             if item is None or item.node != name or item.ticket != taken.ticket:
                 continue
             if item.kind == "offer":
-                self._offer_taken(tx, taken, item, anchor)
+                self._offer_taken(tx, taken, item, envelope)
                 continue
             self._outbox.remove(tx, taken.id)
             if item.kind in ("cancel", "over"):
-                self._home.arrived(tx, item, anchor.seq)
+                self._home.arrived(tx, item, envelope)
             if item.kind in ("acked", "reply"):
-                if self._copies.confirmed(tx, item, taken, anchor.seq):
-                    changed = anchor
+                if self._copies.confirmed(tx, item, taken, envelope):
+                    changed = envelope.anchor
                 if item.kind == "reply" and taken.refused is not None:
                     id_ = self._copies.id_of(name, item.ticket)
                     self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused))
@@ -95,10 +95,10 @@ class Receipts:
         elif tx.puts:
             self._journal.commit_quietly(tx)
 
-    def _offer_taken(self, tx: Transaction, taken: Taken, item: OutItem, anchor: Anchor) -> None:
+    def _offer_taken(self, tx: Transaction, taken: Taken, item: OutItem, envelope: rows.Envelope) -> None:
         name = item.node
         if taken.refused is None:
-            self._home.arrived(tx, item, anchor.seq)
+            self._home.arrived(tx, item, envelope)
             self._outbox.remove(tx, taken.id)
         elif taken.refused in PASSING:
             if taken.refused == "busy" and self._home.ask_around(tx, item):

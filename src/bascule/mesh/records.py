@@ -72,6 +72,8 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
     at: int
     # The end of its ledger then. If it ever begins a life with less, it was rolled back and has lost the offer.
     seq: int
+    # When the life began in which it said so.
+    life: int = 0
 
 
 class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -107,8 +109,9 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     # Replies that were made here, and that home has confirmed.
     replies: int = 0
     confirmed: int = 0
-    # The end of home's ledger when it confirmed the last one.
+    # The end of home's ledger when it confirmed the last one, and when the life began in which it did.
     seq: int = 0
+    life: int = 0
     # Why the offer was refused; such a copy has no ticket.
     refused: str | None = None
     text: str = ""

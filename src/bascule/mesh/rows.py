@@ -47,8 +47,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     anchor: Anchor
     # From a mailbox; else it came directly.
     mailed: bool = False
-    # Of a life of its node that was over when it came.
-    outlived: bool = False
+    # When the life of its node began that made it.
+    started: int = 0
 
     def details(self) -> dict[str, object]:
         return {"envelope": self.digest, "peer": str(self.anchor)}
