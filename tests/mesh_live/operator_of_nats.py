@@ -12,6 +12,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bascule.mesh.machine import nkeys
+from bascule.mesh.machine.layout import Permissions
 
 _PREFIX = {"operator": 14 << 3, "account": 0, "user": 20 << 3}
 _SEED = 18 << 3
@@ -67,10 +68,13 @@ class Operator:
             },
         }
 
-    def creds(self, folder: Path, node: str) -> str:
-        """Path of a creds file for a node."""
+    def creds(self, folder: Path, node: str, may: Permissions | None = None) -> str:
+        """Path of a creds file for a node; without permissions it may do everything."""
         user = self._users[node] = Key("user")
-        jwt = self._mesh.claim(user, node, {"pub": {}, "sub": {}, **_NO_LIMITS})
+        allowed = (
+            {"pub": {}, "sub": {}} if may is None else {"pub": {"allow": may.publish}, "sub": {"allow": may.subscribe}}
+        )
+        jwt = self._mesh.claim(user, node, {**allowed, **_NO_LIMITS})
         path = folder / f"{node}.creds"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(
