@@ -194,6 +194,8 @@ class Routes:
         self._open: dict[tuple[int, int], set[asyncio.StreamWriter]] = {}
         self._wanted: list[tuple[int, int, int, int]] = []
         self._servers: list[asyncio.Server] = []
+        # Of what `index` says to `other`; whoever stands in between can change it.
+        self.alter: Callable[[int, bytes], bytes] = lambda _index, piece: piece
 
     def through(self, index: int, other: int, port: int) -> int:
         """The port by which server `index` reaches `other`."""
@@ -225,10 +227,10 @@ class Routes:
     def _link(self, index: int, other: int, port: int) -> Any:
         writers = self._open.setdefault((index, other), set())
 
-        async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, changing: bool = False) -> None:
             with contextlib.suppress(OSError):
                 while piece := await reader.read(65_536):
-                    writer.write(piece)
+                    writer.write(self.alter(index, piece) if changing else piece)
                     await writer.drain()
             writer.close()
 
@@ -244,7 +246,7 @@ class Routes:
             both = {writer, there[1]}
             writers.update(both)
             try:
-                await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
+                await asyncio.gather(copy(reader, there[1], changing=True), copy(there[0], writer))
             finally:
                 writers.difference_update(both)
                 for each in both:

@@ -6,9 +6,9 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from living import Living, eventually, short_dir
@@ -19,6 +19,7 @@ from inside import CHEAP_PASSPHRASE
 from nats_servers import Cluster, Routes, Server
 from patience import PATIENCE
 
+T = TypeVar("T")
 PASSPHRASE = "correct horse battery staple"
 # Nothing of the user's own settings.
 _OWN_SETTINGS = 'import os; os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"\n'
@@ -274,34 +275,57 @@ class Proxies:
     def heal(self, name: str) -> None:
         self._loop.heal(self._at[name])
 
+    def alter(self, name: str, change: Callable[[bytes], bytes]) -> None:
+        """What this node writes is changed like this before it reaches a server."""
+        at = self._at[name]
+        self._routes.alter = lambda index, piece: change(piece) if index == at else piece
+
     def close(self) -> None:
         self._loop.close()
 
 
-class RoutesLoop:
-    """Routes on an event loop of their own thread, for tests without one."""
+class LoopThread:
+    """An event loop in a thread of its own, for tests without one."""
 
-    def __init__(self, routes: Routes) -> None:
-        self._routes = routes
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(routes.start(), self._loop).result(PATIENCE)
 
-    def cut(self, index: int) -> None:
-        self._loop.call_soon_threadsafe(self._routes.cut, index)
-
-    def heal(self, index: int) -> None:
-        self._loop.call_soon_threadsafe(self._routes.heal, index)
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(PATIENCE)
+        self.run(_rest_of_loop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
 
-    async def _close(self) -> None:
-        await self._routes.close()
-        links = asyncio.all_tasks() - {asyncio.current_task()}
-        if links:
-            await asyncio.wait(links)
+
+async def _rest_of_loop() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+class RoutesLoop:
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._loop = LoopThread()
+        self._loop.run(routes.start())
+
+    def cut(self, index: int) -> None:
+        self._loop.run(self._cut(index))
+
+    def heal(self, index: int) -> None:
+        self._loop.run(self._heal(index))
+
+    def close(self) -> None:
+        self._loop.run(self._routes.close())
+        self._loop.close()
+
+    async def _cut(self, index: int) -> None:
+        self._routes.cut(index)
+
+    async def _heal(self, index: int) -> None:
+        self._routes.heal(index)

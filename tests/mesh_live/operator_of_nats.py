@@ -12,6 +12,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bascule.mesh.machine import nkeys
+from bascule.mesh.machine.layout import Permissions
 
 _PREFIX = {"operator": 14 << 3, "account": 0, "user": 20 << 3}
 _SEED = 18 << 3
@@ -67,11 +68,17 @@ class Operator:
             },
         }
 
-    def creds(self, folder: Path, node: str, **denied: str) -> str:
-        """Path of a creds file for a node; `pub` and `sub`: a subject that it may not use."""
+    def creds(self, folder: Path, node: str, may: Permissions | None = None, **denied: str) -> str:
+        """Path of a creds file for a node. It may do what `may` says, or everything; `pub` and `sub`: a subject that it
+        may not use."""
         user = self._users[node] = Key("user")
-        may = {way: {"deny": [denied[way]]} if way in denied else {} for way in ("pub", "sub")}
-        jwt = self._mesh.claim(user, node, {**may, **_NO_LIMITS})
+        subjects = {"pub": may.publish, "sub": may.subscribe} if may is not None else {}
+        allowed = {
+            way: ({"allow": subjects[way]} if way in subjects else {})
+            | ({"deny": [denied[way]]} if way in denied else {})
+            for way in ("pub", "sub")
+        }
+        jwt = self._mesh.claim(user, node, {**allowed, **_NO_LIMITS})
         path = folder / f"{node}.creds"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(

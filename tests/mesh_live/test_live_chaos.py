@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from chaos import Chaos
+from chaos import NO_DEDUP, Chaos
 from fleet import Proxies, fleet
 from talkers import Talk
 
@@ -79,15 +79,9 @@ def offer(self, node, item, envelope):
         _offer(self, node, item, envelope)
 arrivals.Arrivals._offer = offer
 """
-# Each offer is another ticket: what comes again is done again.
-_NO_DEDUP = """
-import os
-import bascule.mesh.copies as copies
-copies.Copies.id_of = lambda self, node, ticket: "msh_" + os.urandom(8).hex()
-"""
 
 
-@pytest.mark.parametrize(("bug", "word"), [(_RECEIPT_FIRST, "lost"), (_NO_DEDUP, "twice")], ids=["receipt", "dedup"])
+@pytest.mark.parametrize(("bug", "word"), [(_RECEIPT_FIRST, "lost"), (NO_DEDUP, "twice")], ids=["receipt", "dedup"])
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_guard_that_is_off_is_seen(bug, word):

@@ -2,15 +2,19 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from bascule.mesh.cards import Keys
+from bascule.mesh import envelope
+from bascule.mesh.cards import Keys, bytes_of
+from bascule.mesh.envelope import BadEnvelope, Pair
 from bascule.mesh.machine import connection as connections
+from bascule.mesh.machine.bus import Bus
 from bascule.mesh.machine.connection import NatsConnection
 from bascule.mesh.machine.feed import _place
-from bascule.mesh.machine.login import BusFault
+from bascule.mesh.machine.login import BusFault, Login
 from bascule.mesh.machine.nats_post import MAX_FAULTS, NatsPost
 from bascule.mesh.ports import Board, Fault
 
@@ -80,6 +84,50 @@ def test_a_time_that_is_none_does_not_end_the_connecting(when):
             await post.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["two keys", "one key, the control"])
+def test_a_server_that_chooses_what_a_login_signs_gets_no_letter(apart):
+    """Its nonce is what a letter to the other node would sign."""
+
+    async def story() -> bytes:
+        logins: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            info = {"version": "2.15.1", "max_payload": 1_048_576, "nonce": (begin + body).decode()}
+            writer.write(b"INFO %b\r\n" % json.dumps(info).encode())
+            logins.put_nowait(await reader.readline())
+            writer.transport.abort()
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        async with server:
+            login = Login("laptop", ours.bus if apart else ours.sign, (f"nats://127.0.0.1:{_port(server)}",))
+            with pytest.raises(BusFault):
+                await Bus.connect(login, login.servers[0], lambda *_: None)
+            options = json.loads((await asyncio.wait_for(logins.get(), PATIENCE)).partition(b" ")[2])
+            return bytes_of(options["sig"])
+
+    ours, theirs = Keys.new(), Keys.new()
+    begin, body = envelope.DOMAIN + b"desk\0laptop\0", b'{"v":1}'
+    signature = asyncio.run(story())
+    # As if it also had the key that seals what the two write to each other.
+    sealed = bytes(12) + _pair("laptop", ours, "desk", theirs)._cipher.encrypt(bytes(12), signature + body, None)
+    desk = _pair("desk", theirs, "laptop", ours)
+    if apart:
+        with pytest.raises(BadEnvelope, match="signature"):
+            desk.open(sealed)
+    else:
+        assert desk.open(sealed).body == body
+
+
+def _pair(own: str, keys: Keys, peer: str, peer_keys: Keys) -> Pair:
+    sign, box = (bytes_of(each) for each in peer_keys.public[:2])
+    return Pair(own=own, sign=keys.sign, box=keys.box, peer=peer, peer_sign=sign, peer_box=box)
+
+
+def _port(server: asyncio.Server) -> int:
+    port: int = server.sockets[0].getsockname()[1]
+    return port
 
 
 def test_a_server_that_asks_for_life_and_never_reads_is_left(monkeypatch):
