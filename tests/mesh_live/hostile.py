@@ -35,7 +35,7 @@ class Hand:
     def __init__(self, ships: Fleet, name: str, may: Permissions | None = None) -> None:
         self.name = name
         # What came on subjects that it listens to.
-        self.heard: list[tuple[str, bytes]] = []
+        self.received: list[tuple[str, bytes]] = []
         self._loop = LoopThread()
         creds = ships.operator.creds(ships.folder, name, may)
         self._login = Login(name, Keys.new().bus, ships.cluster.urls, creds_file=creds)
@@ -76,7 +76,7 @@ class Hand:
 
     def listen(self, subject: str) -> None:
         async def listen() -> None:
-            self.bus.subscribe(subject, lambda message: self.heard.append((message.subject, message.data)))
+            self.bus.subscribe(subject, lambda message: self.received.append((message.subject, message.data)))
             assert await self.bus.answers()
 
         self._loop.run(listen())

@@ -178,14 +178,14 @@ def listening(scene: Scene):
     """All letters from now on, as the operator of the servers gets them."""
     with contextlib.closing(Operator(scene.ships, "listener")) as listener:
         listener.listen("bsc.*.*.*")
-        yield listener.heard
+        yield listener.received
 
 
-def play_again(scene: Scene, heard: list[tuple[str, bytes]]) -> None:
+def play_again(scene: Scene, received: list[tuple[str, bytes]]) -> None:
     """All that desk and vm said to each other, directly and into the mailbox, whichever way it went before."""
     for dest, src in (("vm", "desk"), ("desk", "vm")):
         subjects = (layout.live(dest, src), layout.mail(dest, src))
-        letters = [data for subject, data in heard if subject in subjects]
+        letters = [data for subject, data in received if subject in subjects]
         assert letters
         for subject in subjects:
             scene.operator.publish(subject, *letters, times=_TIMES)
@@ -213,16 +213,16 @@ def asked_by_mail(scene: Scene, payload: str) -> str:
 
 def test_letters_that_are_played_again_are_handed_over_once_and_count_once(scene):
     desk, vm = scene.desk, scene.vm
-    with listening(scene) as heard:
+    with listening(scene) as received:
         live = desk.send(vm, "live")
         vm.reply(taken(vm, "live"), "yes")
         desk.await_status(live, "responded")
         mailed = asked_by_mail(scene, "mailed")
-    play_again(scene, heard)
+    play_again(scene, received)
     assert (scene.quiet(vm), scene.quiet(desk)) == ([], [])
     # What was read before is known in the next life, too.
     vm.restart()
-    play_again(scene, heard)
+    play_again(scene, received)
     assert (scene.quiet(vm), scene.quiet(desk)) == ([], [])
     for ticket, replies in ((live, ["yes"]), (mailed, _REPLIES)):
         assert [each["payload"] for each in desk.ticket(ticket)["replies"]] == replies
@@ -231,10 +231,10 @@ def test_letters_that_are_played_again_are_handed_over_once_and_count_once(scene
 def test_letters_that_are_played_again_would_count_again_at_nodes_that_do_not_look(lost_day):
     """The control of the test before."""
     desk, vm = lost_day.desk, lost_day.vm
-    with listening(lost_day) as heard:
+    with listening(lost_day) as received:
         ticket = asked_by_mail(lost_day, "again")
     with guard_off(vm, NO_DEDUP), guard_off(desk, _NO_NUMBERS):
-        play_again(lost_day, heard)
+        play_again(lost_day, received)
         assert lost_day.quiet(vm).count("again") > 1
         eventually(lambda: len(desk.ticket(ticket)["replies"]) > 2, "its replies count again")
 
