@@ -13,17 +13,6 @@ from bascule.mesh.nodes import Nodes
 from bascule.mesh.protocol import Taken
 from bascule.testing.pending import Pending
 
-
-@pytest.fixture
-def pair() -> Iterator[Machines]:
-    with Machines("laptop", "desk") as machines:
-        machines["laptop"].house.register("Ada")
-        machines["desk"].house.register("Jerry")
-        machines.advance(1)
-        machines.settle()
-        yield machines
-
-
 # -- limits --
 
 
