@@ -194,6 +194,7 @@ class Routes:
         self._open: dict[tuple[int, int], set[asyncio.StreamWriter]] = {}
         self._wanted: list[tuple[int, int, int, int]] = []
         self._servers: list[asyncio.Server] = []
+        self._is_closed = False
         # Of what `index` says to `other`; whoever stands in between can change it.
         self.alter: Callable[[int, bytes], bytes] = lambda _index, piece: piece
 
@@ -218,6 +219,7 @@ class Routes:
         self._cut.discard(index)
 
     async def close(self) -> None:
+        self._is_closed = True
         for server in self._servers:
             server.close()
         for writers in self._open.values():
@@ -245,6 +247,10 @@ class Routes:
                 return
             both = {writer, there[1]}
             writers.update(both)
+            if self._is_closed:
+                # Meanwhile: nobody would end it any more.
+                for each in both:
+                    each.transport.abort()
             try:
                 await asyncio.gather(copy(reader, there[1], changing=True), copy(there[0], writer))
             finally:
