@@ -46,6 +46,15 @@ def test_no_module_is_longer_than_the_limit():
     assert {file: lines for file, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
+def test_no_two_modules_of_the_tests_have_one_name():
+    """pytest imports them by that name alone: in a worker that has imported one, the other is never found."""
+    seen: dict[str, list[str]] = {}
+    for file in (HERE / "tests").rglob("*.py"):
+        if file.name not in ("conftest.py", "__init__.py"):
+            seen.setdefault(file.name, []).append(name(file))
+    assert {file: places for file, places in seen.items() if len(places) > 1} == {}
+
+
 @pytest.mark.parametrize("file", [file for file in PACKAGE if file.name == "__init__.py"], ids=name)
 def test_a_package_is_introduced_by_a_docstring_and_nothing_else(file):
     body = ast.parse(file.read_text("utf-8")).body

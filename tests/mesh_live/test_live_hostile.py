@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from chaos import NO_DEDUP
 from fleet import Fleet, FleetNode, Proxies, fleet
-from hostile import EvilMember, Operator, guard_off, refused, taken, takes
+from hostile_member import EvilMember, Operator, guard_off, refused, taken, takes
 from living import eventually
 from wires import Caller
 
