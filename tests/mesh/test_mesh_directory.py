@@ -1,6 +1,7 @@
 """The directory of other machines' agents follows what they list, and costs no more in a large mesh; receipts leave the
 outbox together."""
 
+import contextlib
 import gc
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from bascule.mesh.nodes import Nodes
 from bascule.mesh.ports import Board
 from bascule.mesh.protocol import Anchor, LifeSign, ListedAgent, Listing
 from bascule.mesh.receipts import TAKE_OUT_MS
+from bascule.mesh.traffic import MeshTraffic
 
 
 class Mesh:
@@ -306,3 +308,27 @@ def test_a_machine_that_only_lost_its_connection_is_not_taken_for_one_that_was_p
         pair.advance(1)
         pair.settle()
     assert [each for each in desk.house.ledger() if each["method"] == "mesh.restored"] == []
+
+
+@pytest.mark.parametrize("knows_its_lives", [True, False])
+def test_a_machine_whose_clock_was_set_back_is_not_taken_for_one_that_was_put_back(
+    pair: Machines, *, knows_its_lives: bool
+) -> None:
+    """Its word would be that of an earlier life for ever: each letter of it had everything sent to it again."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    pair.clock.jump_wall(-60)
+    if not knows_its_lives:
+        pair.on_life = lambda _name, mesh: _set_back(mesh, pair.clock.wall_ms())
+    desk.crash()
+    pair.settle()
+    laptop.send("Ada", "Jerry@desk")
+    with contextlib.nullcontext() if knows_its_lives else pytest.raises(AssertionError, match="do not come to rest"):
+        pair.settle(rounds=200)
+    restored = [each for each in laptop.house.ledger() if each["method"] == "mesh.restored"]
+    assert (restored == []) is knows_its_lives
+
+
+def _set_back(mesh: MeshTraffic, started: int) -> None:
+    """As if it did not know when its lives before began."""
+    assert mesh.engine is not None
+    mesh.engine._started = mesh.engine.courier._started = started
