@@ -9,8 +9,11 @@ import pytest
 from fleet import PASSPHRASE, SERVERS, FleetNode, fleet
 from lacking import missing_here, only_root
 from living import eventually, run_command
+from operator_of_nats import Key
 from terminal import on_a_terminal
 from wires import Caller
+
+from bascule.mesh.machine import layout
 
 # A machine says this often that it lives; a test need not wait half a minute for it.
 QUICK_SIGNS = {"bascule.mesh.engine.LIFE_SIGN_SECONDS": 1.0}
@@ -252,3 +255,25 @@ def test_servers_whose_disk_is_full_are_named_and_nothing_is_lost(small_disk, se
         assert sorted(seen) == list(range(10))
         eventually(lambda: desk.ticket(tickets[-1])["delivery"]["state"] == "arrived", "it is confirmed")
         eventually(lambda: not desk.faults(), "desk is well")
+
+
+# -- only what the page says --
+
+
+def test_a_machine_joins_with_the_permissions_that_the_page_lists_and_no_others():
+    with fleet() as ships:
+        (desk,) = ships.join("desk")
+        vm = FleetNode(str(ships.folder), "vm")
+        ships.nodes.append(vm)
+        key = Key("user")
+        node, asks = layout.node_permissions("vm"), layout.invited_permissions(key.text)
+        may = layout.Permissions([*node.publish, *asks.publish], [*node.subscribe, *asks.subscribe])
+        creds = ships.operator.creds(ships.folder, "vm", may, key=key)
+        asked = vm.call("mesh.join", servers=list(ships.cluster.urls), credsFile=creds, node="vm")
+        vm.call("mesh.join", words=asked["joining"]["words"])
+        desk.accept("vm")
+        vm.await_well()
+        eventually(lambda: desk.reaches("vm"), "desk reaches vm")
+        ticket = desk.send(vm, "hello")
+        vm.reply(vm.await_message("hello")["ticketId"])
+        desk.await_status(ticket, "responded")
