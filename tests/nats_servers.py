@@ -108,7 +108,7 @@ class Cluster:
                 "port": port,
                 "server_name": f"server{index}",
                 "max_payload": hub_config.MAX_PAYLOAD,
-                "jetstream": {"store_dir": str((store or place) / "jetstream")},
+                "jetstream": {"store_dir": str((store / place.name if store else place) / "jetstream")},
             }
             if count > 1:
                 config["cluster"] = {

@@ -13,6 +13,9 @@ from live_nodes import PASSPHRASE
 from living import eventually, short_dir
 from namespaces import Computer, computers, why_impossible
 
+from bascule.mesh.machine import layout
+from bascule.mesh.ports import Board
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mesh.md"
 COMPUTERS = ("workstation", "laptop", "vm")
 # On all of them.
@@ -229,3 +232,27 @@ def test_a_page_that_has_something_else_is_noticed(page, shown):
     assert reader.shows("  salad wizard velvet grape pilot", "  onion tiger cloud spoon robot")
     assert reader.shows("bascule join bsc1-AB...", "bascule join bsc1-CODE")
     assert reader.shows("...\nstatus: pending\nat 2026-01-01\n...", "a\nb\nstatus: pending\nat 2027-02-03\nc")
+
+
+def test_an_operator_finds_every_permission_of_a_node_and_of_the_one_that_holds_the_mesh_key():
+    page = PAGE.read_text("utf-8")
+    _, _, table = page.partition("| publish | subscribe |\n|---|---|\n")
+    table, _, rest = table.partition("\n\n")
+    publish, subscribe = zip(*(row.split("|")[1:3] for row in table.splitlines()), strict=True)
+    node = layout.node_permissions("NODE")
+    assert subjects(*publish) == {*node.publish}
+    assert subjects(*subscribe) == {*node.subscribe}
+    holder = layout.authority_permissions("NODE")
+    more = [_as_pattern(each) for each in subjects(rest.partition("; whoever wants to join")[0])]
+    for subject in {*holder.publish, *holder.subscribe} - {*node.publish, *node.subscribe}:
+        assert any(re.fullmatch(each, subject) for each in more), subject
+
+
+def _as_pattern(subject: str) -> str:
+    return re.escape(subject).replace(r"\*", "[^.]+").replace(">", ".+")
+
+
+def subjects(*cells: str) -> set[str]:
+    """In backquotes; one of each board is written once."""
+    found = [each for cell in cells for each in re.findall(r"`([^`]*\.[^`]*)`", cell)]
+    return {each.replace("BOARD", board) for each in found for board in Board}

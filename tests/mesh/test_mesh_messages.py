@@ -37,11 +37,21 @@ def test_a_bare_handle_means_the_one_agent_of_ones_own_machines(pair: Machines) 
 
 
 def test_agents_of_other_machines_are_listed_with_their_machine(pair: Machines) -> None:
-    listed = {each["agentId"]: each for each in pair["laptop"].call("local", "agents.list")}
-    assert listed["Jerry@desk"]["status"] == "online"
-    pair.advance(120)
-    listed = {each["agentId"]: each for each in pair["laptop"].call("local", "agents.list")}
-    assert listed["Ada"]["status"] == "online"
+    laptop, desk = pair["laptop"], pair["desk"]
+    assert statuses(laptop) == {"Ada": "online", "Jerry@desk": "online"}
+    for _ in range(4):
+        pair.advance(30)
+        pair.settle()
+    assert statuses(laptop) == {"Ada": "online", "Jerry@desk": "online"}, "it says that it lives"
+    desk.house.run(desk.post.disconnect)
+    for _ in range(4):
+        pair.advance(30)
+        pair.settle()
+    assert statuses(laptop) == {"Ada": "online", "Jerry@desk": "unreachable"}
+
+
+def statuses(machine: Machine) -> dict[str, str]:
+    return {each["agentId"]: each["status"] for each in machine.call("local", "agents.list")}
 
 
 def test_a_machine_that_nobody_knows_is_named(pair: Machines) -> None:
@@ -276,12 +286,12 @@ def test_the_records_of_both_sides_refer_to_each_other(pair: Machines) -> None:
     pair.settle()
     (arrival,) = [each for each in desk.house.ledger() if each["method"] == "mesh.offer"]
     assert arrival["details"]["home"] == ticket
-    seq, head = arrival["details"]["peer"].split(":")
-    there = {str(each["seq"]): each["hash"] for each in laptop.house.ledger()}
-    assert there[seq] == head
     (answer,) = [each for each in laptop.house.ledger() if each["method"] == "mesh.reply"]
     assert answer["subject"] == ticket
     assert answer["principal"] == "agent:Jerry@desk"
+    for record, other in ((arrival, laptop), (answer, desk)):
+        seq, head = record["details"]["peer"].split(":")
+        assert {str(each["seq"]): each["hash"] for each in other.house.ledger()}[seq] == head
 
 
 def test_other_machines_say_which_end_of_our_ledger_they_hold(pair: Machines) -> None:

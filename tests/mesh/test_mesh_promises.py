@@ -9,6 +9,7 @@ from machines import Machine, Machines
 
 from bascule.foundation.errors import Overloaded
 from bascule.mesh.courier import Courier
+from bascule.mesh.engine import Engine
 from bascule.mesh.nodes import Nodes
 from bascule.mesh.protocol import Taken
 from bascule.testing.pending import Pending
@@ -99,6 +100,58 @@ def _send_all_letters_again(machines: Machines) -> None:
 
 def _count_of_offers(machine: Machine) -> int:
     return sum(each["method"] == "mesh.offer" for each in machine.house.ledger())
+
+
+# -- mailboxes --
+
+
+def _noted_mail(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of what is read out of mailboxes from now on."""
+    read: list[int] = []
+    mailed = Engine.mailed
+
+    def noting(self: Any, src: str, data: bytes, number: int) -> None:
+        read.append(number)
+        mailed(self, src, data, number)
+
+    monkeypatch.setattr(Engine, "mailed", noting)
+    return read
+
+
+def _read_in_two_lives(machines: Machines, read: list[int]) -> tuple[list[int], list[int]]:
+    """Desk was away, has read its mail since, and is killed."""
+    desk = machines["desk"]
+    desk.house.run(desk.post.disconnect)
+    machines.advance(120)
+    for number in range(3):
+        machines["laptop"].send("Ada", "Jerry@desk", number)
+    machines.advance(5)
+    desk.house.run(desk.post.connect)
+    machines.settle()
+    machines.advance(1)
+    before = list(read)
+    read.clear()
+    desk.crash()
+    machines.settle()
+    return before, list(read)
+
+
+def test_mail_that_was_read_is_not_read_again_by_the_next_life(pair: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, again = _read_in_two_lives(pair, _noted_mail(monkeypatch))
+    assert before
+    assert not {*before} & {*again}
+    assert [each["payload"] for each in pair["desk"].take("Jerry")] == [0, 1, 2]
+
+
+def test_without_the_cursor_all_mail_would_be_read_again_and_handed_over_once(
+    pair: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control; and as after a crash before the cursor was written."""
+    monkeypatch.setattr(Engine, "_store_cursor", lambda *_: None)
+    before, again = _read_in_two_lives(pair, _noted_mail(monkeypatch))
+    assert before
+    assert {*before} <= {*again}
+    assert [each["payload"] for each in pair["desk"].take("Jerry")] == [0, 1, 2]
 
 
 # -- events, conversations --

@@ -169,8 +169,9 @@ class Fleet:
         self.nodes: list[FleetNode] = []
         self._write()
         if store is not None:
-            # It would measure the disk, and refuse the stream.
-            self.servers[0].config["jetstream"]["max_file_store"] = 2**31
+            # They would measure the disk, and refuse the stream.
+            for server in self.servers:
+                server.config["jetstream"]["max_file_store"] = 2**31
 
     def _write(self) -> None:
         for server in self.cluster.servers:

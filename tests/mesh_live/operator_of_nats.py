@@ -68,10 +68,12 @@ class Operator:
             },
         }
 
-    def creds(self, folder: Path, node: str, may: Permissions | None = None, **denied: str) -> str:
+    def creds(
+        self, folder: Path, node: str, may: Permissions | None = None, *, key: Key | None = None, **denied: str
+    ) -> str:
         """Path of a creds file for a node. It may do what `may` says, or everything; `pub` and `sub`: a subject that it
         may not use."""
-        user = self._users[node] = Key("user")
+        user = self._users[node] = key or Key("user")
         subjects = {"pub": may.publish, "sub": may.subscribe} if may is not None else {}
         allowed = {
             way: ({"allow": subjects[way]} if way in subjects else {})

@@ -25,7 +25,8 @@ REMEDIES: Mapping[Fault, str] = {
     "then `bascule mesh leave`, and join again with a new code",
     Fault.FORBIDDEN: "the server's operator has to allow it: docs/mesh.md lists what a node needs",
     Fault.FULL: "free space on the server's disk, or raise its limit; messages wait in the outbox meanwhile",
-    Fault.NOT_SET_UP: "turn JetStream on at the server; `bascule mesh init` makes the streams",
+    Fault.NOT_SET_UP: "free space on the server's disk and restart it, or turn JetStream on there; `bascule mesh init` "
+    "makes the streams",
     Fault.MISSING: "pip install 'bascule[mesh-hub]' into the daemon's Python, then restart the daemon",
 }
 

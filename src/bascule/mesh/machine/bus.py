@@ -220,8 +220,11 @@ def _nobody(server: str, subject: str) -> BusFault:
     if subject.startswith(f"{layout.JOIN}."):
         # It may have begun the mesh a moment ago, or be starting again.
         return BusFault(Fault.UNREACHABLE, f"nobody at {server} answers who wants to join: is that daemon running?")
+    # A server of a cluster whose disk is full turns JetStream off and says no more than this.
     return BusFault(
-        Fault.NOT_SET_UP, f"{server} has no stream for it: JetStream is off, or `bascule mesh init` was never run"
+        Fault.NOT_SET_UP,
+        f"{server} has no stream for it: JetStream is off, which a full disk does to it, or `bascule mesh init` was "
+        "never run",
     )
 
 

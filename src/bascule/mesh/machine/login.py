@@ -51,7 +51,7 @@ async def connect(
     report: Callable[[str, BaseException], object],
 ) -> NatsConnection:
     """Raises `BusFault`."""
-    jwt, key = _credentials(login)
+    jwt, key = credentials(login)
 
     def prove(nonce: str) -> dict[str, Any]:
         signature = base64.urlsafe_b64encode(key.sign(nonce.encode())).rstrip(b"=").decode()
@@ -74,7 +74,8 @@ async def connect(
     return connection
 
 
-def _credentials(login: Login) -> tuple[bytes | None, Ed25519PrivateKey]:
+def credentials(login: Login) -> tuple[bytes | None, Ed25519PrivateKey]:
+    """What an operator signed, if one did, and the key that logs in."""
     if login.creds_file is None:
         return None, login.bus
     try:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bascule.mesh.cards import bytes_of
 from bascule.mesh.machine import layout, nkeys, set_up
 from bascule.mesh.machine.hub import NatsHub
-from bascule.mesh.machine.login import BusFault, Login, fetch_certificate
+from bascule.mesh.machine.login import BusFault, Login, credentials, fetch_certificate
 from bascule.mesh.machine.nats_post import NatsPost
 from bascule.mesh.machine.nats_program import find_program
 from bascule.mesh.machine_ports import JoinLogin, MemberHub, MemberPost, NotReached
@@ -95,10 +95,15 @@ class NatsMachine:
         return await _reached(fetch_certificate(host, port))
 
     async def ask_to_join(self, login: JoinLogin, node: str, data: bytes, seconds: float) -> bytes:
-        # Answers are sent to the inboxes of keys alone, so this is what an invited one is called.
-        user = nkeys.user_text(_public(login.bus))
-        at = Login(user, login.bus, login.servers, login.certificate, login.creds_file)
-        return await _reached(set_up.ask_to_join(at, node, data, seconds, self._report))
+        at = Login(node, login.bus, login.servers, login.certificate, login.creds_file)
+        return await _reached(self._ask_to_join(at, node, data, seconds))
+
+    async def _ask_to_join(self, at: Login, node: str, data: bytes, seconds: float) -> bytes:
+        # Answers are sent to the inboxes of keys alone, so this is what an invited one is called. The key that logs in:
+        # an operator can allow the inbox of the one in its creds file, and knows no other.
+        _, key = credentials(at)
+        at = at._replace(user=nkeys.user_text(_public(key)))
+        return await set_up.ask_to_join(at, node, data, seconds, self._report)
 
     def creds_problem(self, path: str) -> str | None:
         try:
