@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from machines import Machines
 
@@ -329,6 +330,49 @@ def test_a_machine_whose_clock_was_set_back_is_not_taken_for_one_that_was_put_ba
 
 
 def _set_back(mesh: MeshTraffic, started: int) -> None:
-    """As if it did not know when its lives before began."""
+    """As if it did not know when its lives before began, nor heard it from others."""
     assert mesh.engine is not None
-    mesh.engine._started = mesh.engine.courier._started = started
+    mesh.engine.lives.started = started
+    _keep_start(mesh)
+
+
+def _keep_start(mesh: MeshTraffic) -> None:
+    assert mesh.engine is not None
+    mesh.engine.lives.begin_behind = lambda _heard: False  # type: ignore[method-assign] # the guard is off
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_life_with_a_clock_ahead_that_a_backup_has_lost_is_told_by_others(pair: Machines, *, is_told: bool) -> None:
+    """The backup does not know that life, and the next one begins before it by the clock: others would take its word
+    for that of an earlier one, and what was confirmed in the lost life would be missing for ever."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    snapshot = desk.snapshot()
+    pair.clock.jump_wall(1_800)
+    desk.crash()
+    pair.settle()
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    pair.clock.jump_wall(-1_800)
+    if not is_told:
+        pair.on_life = lambda _name, mesh: _keep_start(mesh)
+    desk.restore(snapshot)
+    pair.settle()
+    assert len(desk.take("Jerry")) == is_told
+    laptop.send("Ada", "Jerry@desk")
+    with contextlib.nullcontext() if is_told else pytest.raises(AssertionError, match="do not come to rest"):
+        pair.settle(rounds=200)
+
+
+def test_a_machine_that_lies_about_our_lives_has_this_one_begin_later_once(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    before = desk.engine.lives.started
+    for heard in (2**53, before + 10, before + 20):
+        peer = laptop.engine._state.peers
+        peer.rows["desk"] = msgspec.structs.replace(peer.rows["desk"], started=heard)
+        laptop.house.run(lambda: laptop.engine.hello("desk"))
+        pair.advance(1)
+        pair.settle()
+    assert desk.engine.lives.started == before + 11
+    assert len(desk.engine.lives.listed()) == 1

@@ -309,11 +309,11 @@ def test_other_machines_say_which_end_of_our_ledger_they_hold(pair: Machines) ->
 def test_a_copied_disk_stops_itself(pair: Machines, later: int) -> None:
     """The same keys live twice: each sees the other's signs of life behind its own. Where the clock is behind their
     lives before, both lives begin at the same time."""
-    desk, life, started = pair["desk"], pair["desk"].engine.life, pair["desk"].engine._started
+    desk, life, started = pair["desk"], pair["desk"].engine.life, pair["desk"].engine.lives.started
     for _ in range(2):
-        desk.engine.life, desk.engine._started = "lif_other", started + later
+        desk.engine.life, desk.engine.lives.started = "lif_other", started + later
         desk.house.run(desk.engine._put_life_sign)
-        desk.engine.life, desk.engine._started = life, started
+        desk.engine.life, desk.engine.lives.started = life, started
         pair.settle()
         desk.house.run(desk.engine._put_life_sign)
         pair.settle()

@@ -9,6 +9,7 @@ from bascule.kernel.journal import Journal, Table
 from bascule.mesh.envelope import OVERHEAD
 from bascule.mesh.nodes import Node, Nodes
 from bascule.mesh.outbox import Outbox
+from bascule.mesh.own_lives import OwnLives
 from bascule.mesh.ports import Post
 from bascule.mesh.protocol import MAX_ITEMS, VERSION, Anchor, Item, Receipt, Taken
 from bascule.mesh.records import OutItem
@@ -34,7 +35,7 @@ class Courier:
         post: Post,
         journal: Journal,
         timers: Timers,
-        started: int,
+        lives: OwnLives,
     ) -> None:
         self._items = table
         self._outbox = outbox
@@ -43,7 +44,7 @@ class Courier:
         self.post = post
         self._journal = journal
         self._timers = timers
-        self._started = started
+        self._lives = lives
         # By node: what is to be sent in the next turn, directly or into the mailbox.
         self._due: dict[str, dict[str, bool]] = {}
         self._flushing: set[str] = set()
@@ -169,7 +170,7 @@ class Courier:
     def _body(self, halves: bytes, items: list[bytes]) -> bytes:
         anchor = codec.encode(self.anchor())
         return b'{"v":%d,"started":%d,%b"anchor":%b,"items":[%b]}' % (
-            *(VERSION, self._started, halves, anchor, b",".join(items)),
+            *(VERSION, self._lives.started, halves, anchor, b",".join(items)),
         )
 
     def anchor(self) -> Anchor:

@@ -32,17 +32,16 @@ from bascule.mesh.identity import Identity
 from bascule.mesh.listing import free_groups, signed_listing
 from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
+from bascule.mesh.own_lives import OwnLives
 from bascule.mesh.ports import Board, Post
 from bascule.mesh.protocol import (
-    MAX_LIVES,
     Anchor,
     Hello,
-    Life,
     LifeSign,
     ListedAgent,
     Listing,
 )
-from bascule.mesh.records import Cursor, OwnLife
+from bascule.mesh.records import Cursor
 from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
 
@@ -77,8 +76,7 @@ class Engine:
     ) -> None:
         self.identity = identity
         self.life = new_id("lif")
-        # Behind all lives before, though the clock was set back: others take the words of an earlier one for late ones.
-        self._started = max(clock.wall_ms(), 1 + max(map(int, state.lives.rows), default=-1))
+        self.lives = OwnLives(state.lives, journal, clock.wall_ms())
         self.post: Post = CLOSED
         self._state = state
         self._mail = mail
@@ -96,7 +94,7 @@ class Engine:
             post=self.post,
             journal=journal,
             timers=timers,
-            started=self._started,
+            lives=self.lives,
         )
         parts: dict[str, Any] = {
             "state": state,
@@ -121,8 +119,6 @@ class Engine:
             on_lost_life=lambda node: self._paced(node, partial(self._say_again, node)),
             on_stranger=self._meet,
         )
-        seq, head = journal.durable_head
-        self.began = Anchor(seq, head.hex() if seq else "")
         # Why nothing is sent or taken any more; None while all is well.
         self.halted: str | None = None
         # Called with the reason when this node must stop: its disk was copied.
@@ -141,6 +137,8 @@ class Engine:
         # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
         self._to_answer: set[str] = set()
         self._recent: dict[str, Callable[[], None] | None] = {}
+        # Nodes that have had this life begin later, each once.
+        self._moved_by: set[str] = set()
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
         self.nodes.on_last_word = self._last_word_of_twin
@@ -156,20 +154,8 @@ class Engine:
         self.post = self.courier.post = post
         if not self._signs_life:
             self._signs_life = True
-            self._record_life()
+            self.lives.record()
             self._timers.after_ms(LIFE_SIGN_SECONDS * 1000, self._life_sign_due)
-
-    def _record_life(self) -> None:
-        """So that later lives can tell of it: a node that hears only of those would not see that it was rolled back."""
-        lives = self._state.lives
-        tx = Transaction()
-        tx.put(lives, f"{self._started:015d}", OwnLife(self.began.seq))
-        for old in sorted(lives.rows)[:-MAX_LIVES]:
-            tx.put(lives, old, None)
-        self._journal.commit_quietly(tx)
-
-    def _lives(self) -> list[Life]:
-        return [Life(int(started), life.began) for started, life in sorted(self._state.lives.rows.items())]
 
     def detach(self) -> None:
         """There is none any more: what is said from now on waits in the outbox."""
@@ -254,12 +240,13 @@ class Engine:
             node,
             Hello(
                 life=self.life,
-                began=self.began,
-                started=self._started,
-                lives=self._lives(),
+                began=self.lives.began,
+                started=self.lives.started,
+                lives=self.lives.listed(),
                 version=__version__,
                 yours=yours,
                 ends=held.ends if is_of_it else [],
+                heard=held.started if is_of_it else 0,
                 answer=answer,
             ),
         )
@@ -267,9 +254,15 @@ class Engine:
     def _hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
         self._learn_life(node, hello)
+        if name not in self._moved_by and self.lives.begin_behind(hello.heard):
+            # Else our word stays that of an earlier life, which says nothing. From each node once: one that lies must
+            # not have us greet all others without end.
+            self._moved_by.add(name)
+            self._greet(0.0)
         for callback in self.on_hello:
             callback(name, hello)
-        if hello.answer:
+        if hello.answer or hello.started < self._state.peer(name).started:
+            # It asks, or does not know a life of its own that we have heard of.
             self._to_answer.add(name)
         self._paced(node, partial(self._greeted, node))
 
@@ -339,7 +332,12 @@ class Engine:
         groups = {group for agent in self._mail.agents() for group in agent.groups}
         free = free_groups(filter(self._mail.has_free_member, groups))
         sign = LifeSign(
-            life=self.life, began=self.began, started=self._started, lives=self._lives(), version=__version__, free=free
+            life=self.life,
+            began=self.lives.began,
+            started=self.lives.started,
+            lives=self.lives.listed(),
+            version=__version__,
+            free=free,
         )
         value = sign_directory(self.identity.keys.sign, self.identity.node, sign)
         self.post.put(Board.LIVE, self.identity.node, value)
@@ -349,7 +347,7 @@ class Engine:
         daemon with our keys."""
         if sign.life == self.life:
             self._seen_ourselves = True
-        elif sign.started != self._started and f"{sign.started:015d}" in self._state.lives.rows:
+        elif self.lives.is_one_before(sign.started):
             # One of our own before this: whoever runs the server can repeat it for ever. A double has begun since.
             return
         elif self._seen_ourselves and sign.life != self._other_life:

@@ -153,6 +153,8 @@ class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     # The newest anchor of the receiver that the sender holds, and the last of its lives before.
     yours: Anchor | None = None
     ends: Annotated[list[Anchor], Meta(max_length=MAX_LIVES)] = []
+    # When the newest life of the receiver began that the sender has heard of.
+    heard: _Ms = 0
     # The receiver should answer with one.
     answer: bool = False
 
