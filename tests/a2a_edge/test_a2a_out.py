@@ -12,6 +12,8 @@ from edge_scene import BINDINGS, VERSIONS, Edge, PeerAgent
 from hostile import message, result, serving, task
 from living import eventually, short_dir
 
+from patience import PATIENCE
+
 every_way = pytest.mark.parametrize(
     "way", [{"binding": binding, "version": version} for version in VERSIONS for binding in BINDINGS], ids=str
 )
@@ -203,6 +205,28 @@ def test_nothing_leaves_while_everything_is_stopped(state, folder):
         edge.person.call("admin.resume", {})
         assert ended(agent, sent)["response"] == "echo x"
         assert len(peer.effects()) == 1
+
+
+def test_a_message_that_is_withdrawn_while_it_cannot_be_sent_is_over(edge, agent):
+    """Nothing of it waits until the server can be reached again."""
+    tried, withdrawn = threading.Event(), threading.Event()
+
+    def busy(_handler, _path, _body):
+        tried.set()
+        withdrawn.wait(PATIENCE)
+        return 429, {}, b"{}"
+
+    with serving(busy) as server:
+        add(edge, server.url)
+        sent = ask(agent, "will it rain?", 0)
+        assert tried.wait(PATIENCE)
+        agent.link.call("tickets.cancel", {"ticketId": sent["ticketId"]})
+        withdrawn.set()
+        eventually(lambda: _peer(edge).get("open", 0) == 0, "nothing is left to send")
+        # Else it would be begun once more when the server is asked for its card again, and withdrawn only then.
+        records = edge.user.call("ledger.show", {"what": sent["ticketId"]})
+        methods = [each["method"] for each in records]
+        assert [each for each in methods if each.startswith("a2a.")] == ["a2a.send", "a2a.notSent"]
 
 
 # -- with servers that nobody would write --

@@ -276,9 +276,7 @@ class Outgoing:
         try:
             await self._send(ticket_id, begun, peer, token)
         except NotSent:
-            await self._store(
-                "a2a.notSent", ticket_id, lambda tx, now: self._put(tx, ticket_id, now, stage=Stage.WAITING)
-            )
+            await self._store("a2a.notSent", ticket_id, partial(self._not_sent, ticket_id))
             raise
 
     async def _send(self, ticket_id: str, letter: Letter, peer: Peer, token: str | None) -> None:
@@ -366,6 +364,13 @@ class Outgoing:
 
     def _put(self, tx: Transaction, ticket_id: str, letter: Letter, *, stage: Stage) -> None:
         tx.put(self._letters, ticket_id, _replace(letter, stage=stage))
+
+    def _not_sent(self, ticket_id: str, tx: Transaction, letter: Letter) -> None:
+        # Withdrawn while it was tried: there is nothing left to send, however long the agent stays away.
+        if letter.cancel:
+            self._end(tx, ticket_id, letter)
+        else:
+            self._put(tx, ticket_id, letter, stage=Stage.WAITING)
 
     async def _stop_changed(self, name: str, peer: Peer) -> None:
         """Its card is another one: nothing goes there, and whoever waits is told."""
