@@ -54,7 +54,7 @@ def check(seed, seconds, **options):
 
 
 @pytest.mark.timeout(300)
-def test_a_chaotic_minute_loses_nothing_and_does_nothing_twice():
+def test_some_chaotic_seconds_lose_nothing_and_do_nothing_twice():
     check(int(os.environ.get("BASCULE_SEED", random.randrange(10**6))), SECONDS)
 
 

@@ -29,7 +29,7 @@ _JOIN_EPILOG = """\
 examples:
   bascule join bsc1-AB2C...                        a code that `bascule mesh new` or `bascule mesh invite` printed
   bascule join bsc1-AB2C... --node study           under another name than this machine's
-  bascule join nats://a,nats://b --creds FILE      a mesh on NATS servers that are there already
+  bascule join nats://a,b,c --creds FILE           a mesh on NATS servers that are there already
 
 The command waits until somebody at the other machine has accepted. Ctrl-C ends the waiting, not the question: this
 daemon goes on asking for ten minutes; `bascule mesh leave` gives up.
@@ -53,7 +53,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=_JOIN_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    join.add_argument("code", metavar="CODE", help="bsc1-..., or the servers: nats://a,nats://b")
+    join.add_argument("code", metavar="CODE", help="bsc1-..., or the servers: nats://a,b,c")
     join.add_argument("--creds", metavar="FILE", help="with servers: what their operator gave you to log in with")
     _add_node_name(join)
     _common(join)
@@ -87,7 +87,7 @@ def _add_mesh(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
     init = verbs.add_parser("init", help="begin a mesh on NATS servers that are there already")
     init.add_argument("name", metavar="NAME", help="what the mesh is called")
-    init.add_argument("--servers", metavar="URLS", required=True, help="nats://a,nats://b or tls://...")
+    init.add_argument("--servers", metavar="URLS", required=True, help="nats://a,b,c or tls://...")
     init.add_argument("--creds", metavar="FILE", help="what their operator gave you to log in with; mode 600")
     init.add_argument("--replicas", type=int, default=1, help="on how many servers each letter is (default: 1)")
     _add_node_name(init)
