@@ -338,11 +338,13 @@ def _set_back(mesh: MeshTraffic, started: int) -> None:
 
 def _keep_start(mesh: MeshTraffic) -> None:
     assert mesh.engine is not None
-    mesh.engine.lives.begin_behind = lambda _heard: False  # type: ignore[method-assign] # the guard is off
+    mesh.engine.lives.begin_behind = lambda _start: False  # type: ignore[method-assign] # the guard is off
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_life_with_a_clock_ahead_that_a_backup_has_lost_is_told_by_others(pair: Machines, *, is_told: bool) -> None:
+@pytest.mark.parametrize("others_know", [True, False])
+def test_a_life_with_a_clock_ahead_that_a_backup_has_lost_is_told_by_others(
+    pair: Machines, *, others_know: bool
+) -> None:
     """The backup does not know that life, and the next one begins before it by the clock: others would take its word
     for that of an earlier one, and what was confirmed in the lost life would be missing for ever."""
     laptop, desk = pair["laptop"], pair["desk"]
@@ -353,13 +355,13 @@ def test_a_life_with_a_clock_ahead_that_a_backup_has_lost_is_told_by_others(pair
     laptop.send("Ada", "Jerry@desk")
     pair.settle()
     pair.clock.jump_wall(-1_800)
-    if not is_told:
+    if not others_know:
         pair.on_life = lambda _name, mesh: _keep_start(mesh)
     desk.restore(snapshot)
     pair.settle()
-    assert len(desk.take("Jerry")) == is_told
+    assert len(desk.take("Jerry")) == others_know
     laptop.send("Ada", "Jerry@desk")
-    with contextlib.nullcontext() if is_told else pytest.raises(AssertionError, match="do not come to rest"):
+    with contextlib.nullcontext() if others_know else pytest.raises(AssertionError, match="do not come to rest"):
         pair.settle(rounds=200)
 
 
@@ -368,9 +370,9 @@ def test_a_machine_that_lies_about_our_lives_has_this_one_begin_later_once(pair:
     laptop.send("Ada", "Jerry@desk")
     pair.settle()
     before = desk.engine.lives.started
-    for heard in (2**53, before + 10, before + 20):
+    for start in (2**53, before + 10, before + 20):
         peer = laptop.engine._state.peers
-        peer.rows["desk"] = msgspec.structs.replace(peer.rows["desk"], started=heard)
+        peer.rows["desk"] = msgspec.structs.replace(peer.rows["desk"], started=start)
         laptop.house.run(lambda: laptop.engine.hello("desk"))
         pair.advance(1)
         pair.settle()

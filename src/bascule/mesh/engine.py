@@ -246,7 +246,7 @@ class Engine:
                 version=__version__,
                 yours=yours,
                 ends=held.ends if is_of_it else [],
-                heard=held.started if is_of_it else 0,
+                known_start=held.started if is_of_it else 0,
                 answer=answer,
             ),
         )
@@ -254,7 +254,7 @@ class Engine:
     def _hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
         self._learn_life(node, hello)
-        if name not in self._moved_by and self.lives.begin_behind(hello.heard):
+        if name not in self._moved_by and self.lives.begin_behind(hello.known_start):
             # Else our word stays that of an earlier life, which says nothing. From each node once: one that lies must
             # not have us greet all others without end.
             self._moved_by.add(name)

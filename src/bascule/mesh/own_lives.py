@@ -27,14 +27,14 @@ class OwnLives:
         self._put(tx)
         self._journal.commit_quietly(tx)
 
-    def begin_behind(self, heard: int) -> bool:
+    def begin_behind(self, known_start: int) -> bool:
         """Another node has heard of a life that began later than this one, and is not known here: it was lost to a
         backup. True if this life begins behind that one now."""
-        if not self.started < heard < LATEST_START:
+        if not self.started < known_start < LATEST_START:
             return False
         tx = Transaction()
         tx.put(self._table, _key(self.started), None)
-        self.started = heard + 1
+        self.started = known_start + 1
         self._put(tx)
         self._journal.commit_quietly(tx)
         return True

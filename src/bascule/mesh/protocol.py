@@ -154,7 +154,7 @@ class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     yours: Anchor | None = None
     ends: Annotated[list[Anchor], Meta(max_length=MAX_LIVES)] = []
     # When the newest life of the receiver began that the sender has heard of.
-    heard: _Ms = 0
+    known_start: _Ms = 0
     # The receiver should answer with one.
     answer: bool = False
 
