@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 from machines import Machine, Machines
 
-from bascule.foundation.errors import Conflict, InvalidRequest, NotFound
+from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from bascule.mesh.copies import Copies
+from bascule.testing.pending import Pending
 
 
 def test_an_agent_of_another_machine_is_asked_and_answers(pair: Machines) -> None:
@@ -133,6 +134,21 @@ def test_a_reply_after_the_timeout_is_late_on_both_machines(pair: Machines) -> N
     assert desk.show(message["ticketId"])["late"]
 
 
+def test_a_reply_that_the_server_between_the_machines_does_not_take_is_refused_at_once(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    ticket = laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    desk.post.max_bytes = 10_000
+    with pytest.raises(TooLarge, match="the server between the machines takes"):
+        desk.reply("Jerry", message["ticketId"], "x" * 10_000)
+    assert desk.engine._state.out.rows == {}
+    # Control: one that it takes.
+    desk.reply("Jerry", message["ticketId"], "x" * 5_000)
+    pair.settle()
+    assert len(laptop.show(ticket)["response"]) == 5_000
+
+
 def test_callers_cannot_choose_an_id_of_a_copy(pair: Machines) -> None:
     with pytest.raises(InvalidRequest, match="reserved"):
         pair["desk"].send("Jerry", "Jerry", ticketId="msh_0123456789abcdef0123456789abcdef")
@@ -237,6 +253,49 @@ def test_a_message_for_any_machine_goes_on_when_one_that_was_asked_is_revoked(th
     three[other].reply(f"R-{other}", message["ticketId"], "mine")
     three.settle()
     assert laptop.show(ticket)["response"] == "mine"
+
+
+def wait_for_message(machine: Machine) -> Pending:
+    agent = f"R-{machine.name}"
+    return machine.house.begin(f"agent:{agent}", "inbox.take", {"agentId": agent, "waitMs": 60_000})
+
+
+def both_answer(three: Machines) -> tuple[str, dict[str, str]]:
+    """The machine that was asked first has the message and is cut off, so the other one gets it, too."""
+    laptop, first, other = three["laptop"], three["desk"], three["vm"]
+    waiting = wait_for_message(first)
+    three.advance(30)
+    three.settle()
+    ticket = laptop.send("Ada", "reviewers@any")
+    while not waiting.done:
+        assert three.deliver_one()
+    first.house.run(first.post.disconnect)
+    three.advance(60)
+    also = wait_for_message(other)
+    for _ in range(10):
+        three.advance(3)
+        three.settle()
+    copies = {
+        machine.name: poll.result()["messages"][0]["ticketId"] for machine, poll in ((other, also), (first, waiting))
+    }
+    other.reply("R-vm", copies["vm"], "yes")
+    three.settle()
+    assert laptop.show(ticket)["response"] == "yes"
+    for answer in ("no", "never"):
+        first.reply("R-desk", copies["desk"], answer)
+    first.house.run(first.post.connect)
+    three.settle()
+    return ticket, copies
+
+
+def test_all_replies_are_kept_when_two_machines_got_a_message_for_any_machine(three: Machines) -> None:
+    ticket, copies = both_answer(three)
+    shown = three["laptop"].show(ticket)
+    replies = [(reply["from"], reply["payload"]) for reply in shown["replies"]]
+    assert replies == [("R-vm@vm", "yes"), ("R-desk@desk", "no"), ("R-desk@desk", "never")]
+    assert shown["response"] == "yes"
+    assert all(three[name].show(id_)["status"] == "responded" for name, id_ in copies.items())
+    assert all(machine.engine._state.out.rows == {} for machine in three.machines.values())
 
 
 def test_a_message_for_any_machine_ends_when_the_last_that_has_the_group_is_revoked(three: Machines) -> None:

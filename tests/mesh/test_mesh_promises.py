@@ -10,6 +10,7 @@ from machines import Machine, Machines
 from bascule.foundation.errors import Overloaded
 from bascule.mesh.courier import Courier
 from bascule.mesh.engine import Engine
+from bascule.mesh.home import USE_FOR_MS
 from bascule.mesh.nodes import Nodes
 from bascule.mesh.protocol import Taken
 from bascule.testing.pending import Pending
@@ -171,6 +172,20 @@ def test_a_reply_that_crosses_a_cancel_is_an_event_where_it_was_made(pair: Machi
     assert laptop.show("withdrawn")["status"] == "cancelled"
     assert laptop.show("kept")["status"] == "responded"
     assert _refused(desk) == [(withdrawn, "cancelled")]
+
+
+def test_a_reply_that_never_reaches_home_is_reported_when_its_time_is_over(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    laptop.house.run(laptop.post.disconnect)
+    desk.reply("Jerry", message["ticketId"])
+    pair.advance(USE_FOR_MS / 1000 - 60)
+    assert _refused(desk) == []
+    pair.advance(120)
+    assert _refused(desk) == [(message["ticketId"], "late")]
+    assert desk.engine._state.out.rows == {}
 
 
 def _refused(machine: Machine) -> list[tuple[str, str]]:

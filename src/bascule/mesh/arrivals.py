@@ -271,9 +271,11 @@ class Arrivals:
             params: Any = rows.AckedParams(item=item, envelope=envelope)
             self.call(node_principal(name), rows.ACKED.name, params, _try_again)
             return
-        if item.number <= known.replies:
+        # Of a group of any node two may answer, and each counts from one.
+        replies = ticket.replies.get(name, 0) if ticket.any else known.replies
+        if item.number <= replies:
             self._confirm(name, self._home.taken(item))
-        elif item.number == known.replies + 1:
+        elif item.number == replies + 1:
             # The k rule: replies count in their order; another one comes again when it is its turn.
             params = rows.ReplyParams(item=item, envelope=envelope)
             sender = agent_principal(f"{item.sender}@{name}")

@@ -20,6 +20,7 @@ from bascule.mesh.records import Copy, OutItem
 from bascule.mesh.rows import CancelParams, Envelope, OfferParams, OverParams, calling_node
 from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
+from gabp import codec
 
 _replace = msgspec.structs.replace
 # Of an id as `new_ticket_id` makes it.
@@ -163,7 +164,7 @@ class Copies:
         copy = self._state.copies.rows.get(id_)
         if copy is not None:
             tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
-            self._send_reply(tx, copy, reply)
+            self._courier.check_size(self._send_reply(tx, copy, reply))
 
     def again(self, tx: Transaction, node: str) -> int:
         """The same for replies: home was rolled back, see `Home.again`."""
@@ -186,7 +187,8 @@ class Copies:
 
     # -- inside --
 
-    def _send_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> None:
+    def _send_reply(self, tx: Transaction, copy: Copy, reply: IncomingReply) -> bytes:
+        """The item as it is sent."""
         item = Reply(
             id=self._outbox.new_id(),
             ticket=copy.home,
@@ -195,7 +197,9 @@ class Copies:
             payload=msgspec.Raw(reply.payload),
             metadata=reply.metadata,
         )
-        self._outbox.add(tx, copy.node, item, copy.use_by)
+        data = codec.encode(item)
+        self._outbox.add(tx, copy.node, item, copy.use_by, data)
+        return data
 
     def _keep(self, tx: Transaction, id_: str, copy: Copy) -> None:
         if id_ not in self._state.copies.rows and self._state.copies_of.get(copy.node, 0) >= self._max_copies:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import TooLarge
 from bascule.foundation.timers import Deadline, Timers
 from bascule.kernel.journal import Journal, Table
 from bascule.mesh.envelope import OVERHEAD
@@ -177,6 +178,10 @@ class Courier:
         seq, head = self._journal.durable_head
         return Anchor(seq, head.hex() if seq else "")
 
-    @property
-    def max_item_bytes(self) -> int:
-        return self.post.max_bytes - OVERHEAD - _FRAME_BYTES
+    def check_size(self, item: bytes) -> None:
+        most = self.post.max_bytes - OVERHEAD - _FRAME_BYTES
+        if len(item) > most:
+            raise TooLarge(
+                f"the message is {len(item)} bytes with its envelope; the server between the machines takes {most}",
+                hint="send a reference to a file, or have the server's max_payload raised",
+            )

@@ -463,6 +463,9 @@ class Engine:
             self.outbox.remove(tx, item_id)
             if item.kind == "offer":
                 self._undeliverable(tx, item.ticket, f"{item.node} was not reached in time")
+            elif item.kind == "reply":
+                id_ = self.copies.id_of(item.node, item.ticket)
+                tx.after.append(partial(self._publish, "reply.refused", id_=id_, text="late"))
         for item in self.home.late_items():
             self.home.offer_elsewhere(tx, item)
         return self.copies.sweep(tx)

@@ -69,12 +69,7 @@ class Home:
             any=ticket.any,
         )
         data = codec.encode(item)
-        if len(data) > self._courier.max_item_bytes:
-            raise TooLarge(
-                f"the message is {len(data)} bytes with its envelope; the server between the machines takes "
-                f"{self._courier.max_item_bytes}",
-                hint="send a reference to a file, or have the server's max_payload raised",
-            )
+        self._courier.check_size(data)
         self._outbox.check_room(node, len(data))
         self._outbox.add(tx, node, item, ticket.use_by, data)
         nodes = (*(each for each in ticket.nodes if each != node), node)
@@ -270,6 +265,8 @@ class Home:
             arrived = {**ticket.arrived, node: self._arrival(params.envelope)}
             rank = ticket.rank + (known.status != before)
             ticket = _replace(ticket, rank=rank, arrived=arrived)
+            if ticket.any and isinstance(item, Reply):
+                ticket = _replace(ticket, replies={**ticket.replies, node: item.number})
             tx.put(self._state.home, item.ticket, ticket)
             if params.envelope.started < self._state.peer(node).started:
                 # It may have been rolled back since, and not know that it said this.

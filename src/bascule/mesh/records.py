@@ -90,6 +90,8 @@ class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     offered: str = ""
     # For a group of any node.
     any: bool = False
+    # Then by node how many replies came from it: each node numbers its own.
+    replies: dict[str, int] = {}
 
     @property
     def has_one_node(self) -> bool:
