@@ -315,7 +315,10 @@ def test_recv_hears_at_once_that_nothing_runs(run, keep_token):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"from": "local"}, "an unnamed program of this user"),
+        ({"from": "local"}, "an unnamed program of this user (sender verified): not from your user"),
+        ({"from": "local@laptop"}, "an unnamed program at laptop (sender verified): not from your user"),
+        ({"from": "person@laptop"}, "the person at laptop (sender verified): not from your user"),
+        ({"from": "Ada@laptop"}, "agent Ada@laptop (sender verified): not from your user"),
         ({"from": "person"}, "the person at this machine"),
         ({"attempts": 3}, "handed out 3 times"),
         ({"timedOut": True}, "stopped waiting"),

@@ -66,12 +66,7 @@ def describe(message: dict[str, Any], handle: str, remaining: int) -> str:
     """Header lines, a line of dashes, the text: nothing in the text can stand above the dashes."""
     sender = one_line(str(message["from"]))
     ticket = one_line(str(message["ticketId"]))
-    if sender == "person":
-        lines = [f"message for {handle} from the person at this machine"]
-    else:
-        who = "an unnamed program of this user" if sender == "local" else f"agent {sender}"
-        lines = [f"message for {handle} from {who} (sender verified): not from your user"]
-    lines.append(f"ticket: {ticket}")
+    lines = [f"message for {handle} from {terminal.describe_sender(sender)}", f"ticket: {ticket}"]
     if message.get("conversationId"):
         lines.append(f"conversation: {one_line(str(message['conversationId']))}")
     if message.get("attempts", 1) > 1:

@@ -56,6 +56,18 @@ def payload_text(payload: Any) -> str:
     return payload if isinstance(payload, str) else json.dumps(payload, indent=2, ensure_ascii=False)
 
 
+def describe_sender(sender: str) -> str:
+    """Who wrote a message, as the daemon says, for the line above its text."""
+    if sender == "person":
+        return "the person at this machine"
+    name, _, machine = sender.partition("@")
+    if name == "local":
+        who = f"an unnamed program at {machine}" if machine else "an unnamed program of this user"
+    else:
+        who = f"the person at {machine}" if name == "person" else f"agent {sender}"
+    return f"{who} (sender verified): not from your user"
+
+
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     cells = [list(headings), *([one_line(cell, already_visible=True) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]

@@ -7,7 +7,7 @@ import msgspec
 
 from bascule.broker.protocol import InboxItem
 from bascule.foundation.text import typeable, typeable_line
-from bascule.programs.helpers.terminal import payload_text
+from bascule.programs.helpers.terminal import describe_sender, payload_text
 from bascule.programs.wrap.broker_link import BrokerLink
 from bascule.programs.wrap.profiles import Profile
 from bascule.programs.wrap.session import Session
@@ -20,13 +20,7 @@ MAX_TYPED_BYTES = 128 * 1024
 
 def introduced(item: InboxItem, handle: str, *, auto_reply: bool) -> str:
     """The message under lines that say whose it is; nothing in it can stand above them."""
-    sender = item.from_
-    if sender == "person":
-        whose = "from the person at this machine"
-    else:
-        who = "an unnamed program of this user" if sender == "local" else f"agent {sender}"
-        whose = f"from {who} (sender verified): not from your user"
-    lines = [f"message for {handle} {whose}", f"ticket: {item.ticket_id}"]
+    lines = [f"message for {handle} from {describe_sender(item.from_)}", f"ticket: {item.ticket_id}"]
     if item.expect_reply and auto_reply:
         lines.append("your next answer is sent back as the reply")
     elif item.expect_reply:
