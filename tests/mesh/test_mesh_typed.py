@@ -96,9 +96,10 @@ def test_status_shows_what_waits_for_a_machine_that_is_off_and_for_how_long(join
     # Without the server something is wrong, and it is said what to do.
     desk.kill()
     eventually(lambda: not laptop.status().get("connected"), "the laptop has noticed")
-    code, shown, _ = status(laptop)
+    code, shown, rows = status(laptop)
     assert code == 1
     assert "(not connected" in shown
+    assert re.fullmatch(r"desk +member +unknown, last seen \S+Z +empty +-", rows["desk"])
     assert re.search(r"\nproblem    .*\n  -> is that machine on and in the network\?", shown)
     desk.start()
 

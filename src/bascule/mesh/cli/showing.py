@@ -39,7 +39,10 @@ def _reachable(node: dict[str, Any]) -> str:
         return "yes"
     if node.get("reachable") is False:
         return f"no, last seen {node.get('since', 'never')}"
-    return "-" if node["standing"] != "member" else "not heard of yet"
+    if node["standing"] != "member":
+        return "-"
+    # While this machine is not connected nobody knows.
+    return f"unknown, last seen {node['since']}" if node.get("since") else "not heard of yet"
 
 
 def show_status(status: dict[str, Any]) -> None:
