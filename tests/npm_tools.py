@@ -1,6 +1,6 @@
-"""Programs from npm that tests run, installed once, outside the repository.
+"""Programs from npm, and other versions of Python packages, that tests run: installed once, outside the repository.
 
-Their versions stand in an npm_packages.json and nowhere else. They go to BASCULE_TEST_CACHE, or to
+The versions of npm's stand in an npm_packages.json and nowhere else. All go to BASCULE_TEST_CACHE, or to
 ~/.cache/bascule-tests. `python tests/npm_tools.py FILE` installs those of a file and says where.
 Where nobody can be asked (CI, a container that runs as root without a terminal) they are installed by the first test
 that needs them; elsewhere with BASCULE_TEST_INSTALL=1, else the tests are skipped. In CI nothing is skipped.
@@ -53,14 +53,33 @@ class NodeTools:
 @cache
 def node_tools(packages: Path) -> NodeTools:
     wanted = packages.read_bytes()
-    place = os.environ.get("BASCULE_TEST_CACHE") or Path.home() / ".cache" / "bascule-tests"
-    root = Path(place) / f"npm-{hashlib.sha256(wanted).hexdigest()[:12]}"
-    done = root / "installed"
-    if not done.exists():
-        if not _may_install():
-            _without(f"what {packages} names is not installed; BASCULE_TEST_INSTALL=1 installs it (hundreds of MB)")
-        _install(root, wanted, done)
+    root = _place("npm", wanted)
+    if not (root / "installed").exists():
+        _check_install(f"what {packages} names", "hundreds of MB")
+        _install_npm(root, wanted)
     return NodeTools(root, str(NODE))
+
+
+@cache
+def python_with(*packages: str) -> str:
+    """A Python that has these packages and nothing of ours, for peers of another version than the one we have."""
+    root = _place("pip", " ".join(packages).encode())
+    python = str(root / "bin" / "python")
+    if not (root / "installed").exists():
+        _check_install(" ".join(packages), "tens of MB")
+        venv = [sys.executable, "-m", "venv", str(root)]
+        _install(root, venv, [python, "-m", "pip", "install", "--quiet", *packages])
+    return python
+
+
+def _place(kind: str, wanted: bytes) -> Path:
+    place = os.environ.get("BASCULE_TEST_CACHE") or Path.home() / ".cache" / "bascule-tests"
+    return Path(place) / f"{kind}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+
+
+def _check_install(what: str, size: str) -> None:
+    if not _may_install():
+        _without(f"{what} is not installed; BASCULE_TEST_INSTALL=1 installs it ({size})")
 
 
 def _may_install() -> bool:
@@ -77,29 +96,35 @@ def _on_terminal() -> bool:
     return False
 
 
-def _install(root: Path, wanted: bytes, done: Path) -> None:
+def _install_npm(root: Path, wanted: bytes) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "package.json").write_bytes(wanted)
+    npm = [str(NODE), str(NPM), "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+    _install(root, npm)
+
+
+def _install(root: Path, *commands: list[str]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     # Two runs of the tests at once: one installs, the other waits for it.
     with open(root / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if done.exists():
+        if (root / "installed").exists():
             return
-        (root / "package.json").write_bytes(wanted)
-        command = [NODE, NPM, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
-        ended = subprocess.run(
-            command,
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            # The install scripts of packages call `node` by name.
-            env=_with_node_on_path(),
-        )
-        if ended.returncode:
-            _without(f"`npm install` failed: {ended.stderr.strip()[-500:]}")
-        done.touch()
+        for command in commands:
+            ended = subprocess.run(
+                command,
+                cwd=root,
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_SECONDS,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                # The install scripts of packages call `node` by name.
+                env=_with_node_on_path(),
+            )
+            if ended.returncode:
+                _without(f"`{' '.join(command[1:4])}` failed: {ended.stderr.strip()[-500:]}")
+        (root / "installed").touch()
 
 
 def _with_node_on_path() -> dict[str, str]:

@@ -161,9 +161,12 @@ class PeerAgent:
 
     def start(self, **changed: Any) -> None:
         self._settings |= changed
-        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer_program.py")
-        self.process = subprocess.Popen([sys.executable, program, json.dumps(self._settings)], stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
         eventually(self._listens, "the agent elsewhere listens")
+
+    def command(self) -> list[str]:
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer_program.py")
+        return [sys.executable, program, json.dumps(self._settings)]
 
     def _listens(self) -> bool:
         assert self.process.poll() is None, "the agent elsewhere ended"

@@ -17,6 +17,6 @@ def test_an_install_script_finds_node_where_the_machine_has_none(tmp_path, monke
     root = tmp_path / "tools"
     script = "node -e \"require('fs').writeFileSync('ran', process.execPath)\""
     wanted = json.dumps({"name": "tools", "version": "1.0.0", "scripts": {"postinstall": script}}).encode()
-    npm_tools._install(root, wanted, root / "installed")
+    npm_tools._install_npm(root, wanted)
     assert (root / "installed").exists()
     assert Path((root / "ran").read_text()).resolve() == npm_tools.NODE.resolve()
