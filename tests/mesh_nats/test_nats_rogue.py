@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -17,6 +18,7 @@ from bascule.mesh.machine.feed import _place
 from bascule.mesh.machine.login import BusFault, Login
 from bascule.mesh.machine.nats_post import MAX_FAULTS, NatsPost
 from bascule.mesh.ports import Board, Fault
+from certificates import certificate_in
 
 PATIENCE = 20.0
 INFO = b'INFO {"version":"2.15.1","max_payload":1048576,"nonce":"n"}\r\n'
@@ -25,10 +27,19 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def rogue(serve: Serve) -> AsyncIterator[int]:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(INFO)
+        await serve(reader, writer)
+
+    async with listening(greet) as port:
+        yield port
+
+
+@contextlib.asynccontextmanager
+async def listening(serve: Serve) -> AsyncIterator[int]:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                writer.write(INFO)
                 await serve(reader, writer)
         finally:
             # Also when the story is over and this is cancelled.
@@ -150,6 +161,34 @@ def test_a_server_that_asks_for_life_and_never_reads_is_left(monkeypatch):
             assert await asyncio.wait_for(lost, PATIENCE) == "it does not read"
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "ahead", [b"", b"MSG a 1 1000\r\n", b"MSG a 1 4\r\nlie", b"PON"], ids=["none", "head", "part", "line"]
+)
+def test_what_is_said_before_tls_is_not_read_with_what_is_said_behind_it(tmp_path, ahead):
+    """Whoever is between us can write into the connection until TLS begins."""
+    certificate, key = certificate_in(tmp_path)
+    of_server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    of_server.load_cert_chain(certificate, key)
+    of_client = ssl.create_default_context(cafile=str(certificate))
+
+    async def story() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b'INFO {"version":"2.15.1","max_payload":1048576,"nonce":"n","tls_required":true}\r\n' + ahead)
+            await writer.drain()
+            await writer.start_tls(of_server)
+            while line := await reader.readline():
+                if line == b"PING\r\n":
+                    writer.write(b"PONG\r\n")
+
+        async with listening(serve) as port:
+            connection = NatsConnection(print, print, print)
+            await connection.open("127.0.0.1", port, tls=of_client, handshake_first=False, login=lambda _: {})
+            await asyncio.wait_for(connection.ping().copy(), PATIENCE)
+            connection.abort()
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
 
 
 def test_a_server_that_forbids_ever_new_subjects_fills_nothing():

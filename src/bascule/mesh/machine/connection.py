@@ -114,6 +114,8 @@ class NatsConnection(asyncio.Protocol):
         if not self.info.tls_required:
             raise ServerError("it has no TLS, which this address asks for")
         assert self._transport is not None
+        # What came in the clear, from whoever is between us, must not be read with what the server says behind TLS.
+        self._reader, self._events = FrameReader(), deque()
         started = await asyncio.get_running_loop().start_tls(
             self._transport, self, tls or ssl.create_default_context(), server_hostname=host
         )
