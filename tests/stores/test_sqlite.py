@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 import zlib
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,34 @@ def log_after_large_rows(path, store):
     """How long the log has become: it keeps its length while it is overwritten."""
     write(store, *(some("x" * 1024 * 1024, f"k{seq}", seq) for seq in range(1, 25)))
     return os.stat(f"{path}-wal").st_size
+
+
+class _Answers:
+    """The loop of a store: what is to be called there is noted."""
+
+    def __init__(self, steps):
+        self._steps = steps
+
+    def call_soon_threadsafe(self, _done, error):
+        self._steps.append("answer" if error is None else "failure")
+
+
+def test_a_long_log_is_folded_behind_the_answer_to_the_commit_that_made_it_long(open_store, monkeypatch):
+    monkeypatch.setattr(sqlite, "WAL_CHECKPOINT_PAGES", 20)
+    steps, store = [], open_store()
+    store._loop, store._done = _Answers(steps), steps.append
+    store._connection.set_trace_callback(steps.append)
+    counts = []
+    for seq in range(1, 41):
+        steps.clear()
+        store._write(some("x" * 6_000, f"k{seq}", seq))
+        assert steps[steps.index("COMMIT") + 1] == "answer"
+        counts.append(steps.count("PRAGMA wal_checkpoint(PASSIVE)"))
+        assert steps[-1] == ("PRAGMA wal_checkpoint(PASSIVE)" if counts[-1] else "answer")
+    # Again and again, and not with each commit: the next one begins at the start of the log.
+    assert 3 <= sum(counts) <= 20, counts
+    assert max(len(list(run)) for folds, run in groupby(counts) if folds) == 1
+    store._connection.set_trace_callback(None)
 
 
 def test_closing_folds_the_wal_back(path, open_store):

@@ -131,7 +131,7 @@ class SqliteStore:
         execute("PRAGMA secure_delete = ON")
         (page_bytes,) = execute("PRAGMA page_size").fetchone()
         self._log_pages = WAL_CHECKPOINT_PAGES * PAGE_BYTES // page_bytes
-        execute(f"PRAGMA wal_autocheckpoint = {self._log_pages}")
+        execute(f"PRAGMA wal_autocheckpoint = {2 * self._log_pages}")
         execute("PRAGMA temp_store = MEMORY")
         if check:
             (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
@@ -297,6 +297,15 @@ class SqliteStore:
         except RuntimeError:
             # The loop is closed: nobody is left to be told, and what was committed is committed.
             return
+        if error is None:
+            self._fold_long_log()
+
+    def _fold_long_log(self) -> None:
+        """Behind the answer, so that nobody waits for it but who commits next."""
+        # As in `_fold`: the next write says what is wrong.
+        with contextlib.suppress(sqlite3.DatabaseError, OSError):
+            if self._log.has_page(self._log_pages):
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _transact(self, batch: Batch) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -342,7 +351,7 @@ class SqliteStore:
             self._connection.execute(statements[size], values)
 
     def _commit(self) -> None:
-        """The fsync is in here; now and then the WAL is folded back, too."""
+        """The fsync is in here; the WAL is folded back only if that has failed behind earlier ones."""
         self._connection.execute("COMMIT")
         self._unfolded = True
 

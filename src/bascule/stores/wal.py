@@ -159,6 +159,14 @@ class Log:
         """Something may lie in the log that SQLite does not count."""
         self._blanked = b""
 
+    def has_page(self, number: int) -> bool:
+        """Whether this round has come to the page of this number, the first being 1."""
+        with open(self._path, "rb", buffering=0) as file:
+            start = file.read(HEADER_BYTES)
+            step = FRAME_HEADER_BYTES + int.from_bytes(start[8:12], "big")
+            head = os.pread(file.fileno(), FRAME_HEADER_BYTES, HEADER_BYTES + (number - 1) * step)
+            return head[8:16] == start[16:24]
+
     def is_known(self) -> bool:
         """Whether all there is in the log is of this round."""
         with open(self._path, "rb") as file:

@@ -44,6 +44,7 @@ PLACES = {
     "store.rows": ("bascule.stores.sqlite:SqliteStore._put_rows", BOTH),
     "store.ledger": ("bascule.stores.sqlite:SqliteStore._put_ledger", AFTER),
     "store.commit": ("bascule.stores.sqlite:SqliteStore._commit", BOTH),
+    "store.fold": ("bascule.stores.sqlite:SqliteStore._fold_long_log", BOTH),
     "rest.fold": ("bascule.stores.sqlite:SqliteStore._fold", BOTH),
     "rest.round": ("bascule.stores.sqlite:SqliteStore._begin_round", BOTH),
     "rest.blank": ("bascule.stores.wal:Log.blank", BOTH),
