@@ -408,3 +408,28 @@ def test_a_mesh_that_is_begun_on_a_port_in_use_leaves_nothing_behind(pair, other
     assert other.status()["standing"] == "none"
     assert not os.listdir(f"{other.state}/mesh")
     assert other.begin().startswith("bsc1-")
+
+
+# -- put back from a backup --
+
+
+def test_the_machine_that_began_a_mesh_comes_back_elsewhere_with_its_copy_and_the_certificate_of_its_server():
+    with live_nodes("desk", "laptop") as (desk, laptop):
+        laptop.join(desk.begin())
+        desk.accept("laptop")
+        laptop.await_standing("member")
+        copy = f"{desk.state}.db"
+        assert run_command("backup", copy, "--state-dir", desk.state).returncode == 0
+        desk.stop()
+        before, desk.state = desk.state, f"{desk.state}2"
+        assert run_command("restore", copy, "--state-dir", desk.state).returncode == 0
+        desk.start()
+        # Without its folder it is another server, which nobody believes: not even its own daemon.
+        for node in (desk, laptop):
+            eventually(lambda node=node: "shows another certificate" in str(node.status().get("faults")), "it is said")
+        desk.stop()
+        shutil.rmtree(f"{desk.state}/mesh")
+        shutil.copytree(f"{before}/mesh", f"{desk.state}/mesh")
+        desk.start()
+        desk.await_reachable("laptop")
+        laptop.await_reachable("desk")

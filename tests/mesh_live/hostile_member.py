@@ -107,12 +107,11 @@ class Operator(Hand):
 class EvilMember(Hand):
     """Has what a stopped daemon has on its disk: keys that everybody believes, and what every node may do at NATS."""
 
-    def __init__(self, ships: Fleet, node: FleetNode) -> None:
+    def __init__(self, ships: Fleet, node: FleetNode, database: str | None = None) -> None:
+        """`database`: a copy of it, and not the one of the node itself."""
         node.daemon.stop()
         super().__init__(ships, node.name, layout.node_permissions(node.name))
-        with contextlib.closing(sqlite3.connect(paths.database_file(node.state))) as store:
-            own = _rows(store, "mesh_membership", Membership)["self"]
-            known = _rows(store, "mesh_cards", KnownCard)
+        own, known = membership_in(database or paths.database_file(node.state))
         self._identity: Identity = identity_of(own)
         self.cards: dict[str, Card] = {
             name: read_card(own.mesh_key, own.mesh, row.signed) for name, row in known.items() if name[0] != "_"
@@ -153,6 +152,12 @@ class EvilMember(Hand):
         self.publish(
             f"{layout.API}.CONSUMER.MSG.NEXT.{own}", codec.encode({"batch": 10_000, "no_wait": True}), reply=subject
         )
+
+
+def membership_in(database: str) -> tuple[Membership, dict[str, KnownCard]]:
+    """The place of a node in its mesh with all its keys, and the cards that it knows."""
+    with contextlib.closing(sqlite3.connect(database)) as store:
+        return _rows(store, "mesh_membership", Membership)["self"], _rows(store, "mesh_cards", KnownCard)
 
 
 def _rows(store: sqlite3.Connection, table: str, type_: type[Any]) -> dict[str, Any]:
