@@ -134,6 +134,20 @@ def test_a_reply_after_the_timeout_is_late_on_both_machines(pair: Machines) -> N
     assert desk.show(message["ticketId"])["late"]
 
 
+def test_a_message_that_the_server_between_the_machines_does_not_take_is_refused_at_once(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.post.max_bytes = 10_000
+    with pytest.raises(TooLarge, match="the server between the machines takes") as refused:
+        laptop.send("Ada", "Jerry@desk", "x" * 10_000)
+    assert refused.value.status == 413
+    assert "max_payload" in (refused.value.hint or "")
+    assert laptop.engine._state.out.rows == {}
+    # Control: one that it takes.
+    laptop.send("Ada", "Jerry@desk", "x" * 5_000)
+    pair.settle()
+    assert [len(each["payload"]) for each in desk.take("Jerry")] == [5_000]
+
+
 def test_a_reply_that_the_server_between_the_machines_does_not_take_is_refused_at_once(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk")

@@ -15,6 +15,34 @@ from bascule.mesh.nodes import Nodes
 from bascule.mesh.protocol import Taken
 from bascule.testing.pending import Pending
 
+# -- without a receipt --
+
+
+def test_what_has_no_receipt_is_mailed_after_longer_and_longer_pauses_and_at_once_when_its_machine_is_back(
+    pair: Machines,
+) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    desk.house.run(desk.post.disconnect)
+    # Longer than all of them: that its sender stops waiting is said to the other machine, too.
+    laptop.send("Ada", "Jerry@desk", timeoutMs=604_800_000)
+    pair.advance(0)
+    for pause in (1, 3, 6, 12, 24, 48, 96, 192, 384, 768, 1_536, 3_072, 3_600, 3_600):
+        before = _mailed_to(pair, "desk")
+        pair.advance(pause - 0.1)
+        assert _mailed_to(pair, "desk") == before, pause
+        pair.advance(0.2)
+        assert _mailed_to(pair, "desk") == before + 1, pause
+    pair.bus.mailboxes.clear()
+    pair.bus.moving.clear()
+    desk.house.run(desk.post.connect)
+    pair.settle()
+    assert len(desk.take("Jerry")) == 1
+
+
+def _mailed_to(pair: Machines, name: str) -> int:
+    return sum(letter.dest == name and letter.number is not None for letter in pair.bus.letters)
+
+
 # -- limits --
 
 
@@ -185,6 +213,20 @@ def test_a_reply_that_never_reaches_home_is_reported_when_its_time_is_over(pair:
     assert _refused(desk) == []
     pair.advance(120)
     assert _refused(desk) == [(message["ticketId"], "late")]
+    assert desk.engine._state.out.rows == {}
+
+
+def test_a_reply_to_a_ticket_that_its_home_lost_to_a_backup_is_refused_there(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    backup = laptop.snapshot()
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    laptop.restore(backup)
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    desk.reply("Jerry", message["ticketId"])
+    pair.settle()
+    assert _refused(desk) == [(message["ticketId"], "unknown")]
     assert desk.engine._state.out.rows == {}
 
 
