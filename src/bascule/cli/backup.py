@@ -18,8 +18,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="copy the database into one file, while the daemon runs or not",
         description="Write agents, tickets, messages, approvals, runs and the ledger into FILE, as they are at one "
         "moment. FILE is made for you alone (mode 0600) and never overwritten: it holds what agents wrote, and what "
-        "expires later stays in it. Tokens, the passphrase and keys are not in it (only hashes of the first two), so "
-        "that FILE opens no door; nor are settings and the checkpoints of workspaces.",
+        "expires later stays in it. Tokens, the passphrase and the key of digests are not in it (only hashes of the "
+        "first two), so that FILE opens no door of this daemon; nor are settings and the checkpoints of workspaces. Of "
+        "a machine in a mesh it holds the private keys: see docs/backups.md.",
         epilog="example: bascule backup ~/bascule-$(date +%F).db",
     )
     backup.add_argument("file", metavar="FILE", help="the file to make")
