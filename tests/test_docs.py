@@ -54,7 +54,7 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
-    named = ("conformance", "desktop_daemon", "desktop_host", "game", "tools", "wire")
+    named = ("conformance", "desktop_daemon", "desktop_host", "game", "mesh", "mesh_live", "mesh_nats", "tools", "wire")
     for folder in ("docs", "share", "tools", "src", "packages", *(f"tests/{name}" for name in named)):
         shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "openapi.json"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
@@ -188,6 +188,38 @@ def sources_named(file: Path) -> set[str]:
 @pytest.mark.parametrize("file", [file for file in PAGES if file.name != "CHANGELOG.md"], ids=name)
 def test_every_source_file_that_a_page_names_is_there(file):
     assert [each for each in sorted(sources_named(file)) if not (HERE / each).exists()] == []
+
+
+# A test or a file of tests between backticks: `test_a_name`, `test_file.py`, `tests/folder/test_file.py`.
+NAMED_TEST = re.compile(r"`(?:tests/(?:\w+/)*)?(test_\w+(?:\.py)?)`")
+NAMED_PLACE = re.compile(r"`(tests/[\w/.-]+)`")
+
+
+@pytest.fixture(scope="module")
+def tests_there() -> set[str]:
+    """Names of tests and of their files."""
+    files = list((HERE / "tests").rglob("*.py"))
+    defined = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+    return {file.name for file in files} | {each for file in files for each in defined.findall(file.read_text("utf-8"))}
+
+
+def named_and_missing(text: str, there: set[str]) -> list[str]:
+    text = FENCE.sub("", text)
+    places = {place for place in NAMED_PLACE.findall(text) if not (HERE / place).exists()}
+    return sorted(places | {each for each in NAMED_TEST.findall(text) if each not in there})
+
+
+@pytest.mark.parametrize("file", [file for file in PAGES if file.name != "CHANGELOG.md"], ids=name)
+def test_every_test_that_a_page_names_is_there(file, tests_there):
+    assert named_and_missing(file.read_text("utf-8"), tests_there) == []
+
+
+def test_the_search_for_tests_that_are_gone_finds_them(tests_there):
+    gone = ["test_gone", "test_gone.py", "tests/mesh/test_gone.py"]
+    here = ["test_docs.py", "tests/test_docs.py", "test_every_relative_link_leads_somewhere"]
+    assert named_and_missing(" ".join(f"`{each}`" for each in gone + here), tests_there) == gone
+    # The table of A2A is written by hand: its tests are among those that are looked for.
+    assert len(NAMED_TEST.findall((HERE / "docs" / "bridges" / "a2a.md").read_text("utf-8"))) > 50
 
 
 def test_every_installed_command_has_its_help_on_the_commands_page():

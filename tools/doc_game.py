@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bascule.game.rows import METHODS
 from bascule.game.states import NEXT
-from doc_text import HERE, code, comments_on_numbers, read, table
+from doc_text import HERE, code, comments_on_numbers, read, table, tests_named
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
 
@@ -110,18 +110,10 @@ def _sections() -> Iterator[str]:
                 name,
                 f"{row.sentence} *{row.note}*" if row.note else row.sentence,
                 row.status,
-                _tests(proved.get(name, [])),
+                tests_named(proved.get(name, [])),
             )
             for name, row in GAME_REQUIREMENTS.items()
             if row.section == section
         ]
         title = _TITLES.get(section, f"Transport, section {section}")
         yield f"### {title}\n\n" + table(("id", "what", "status", "shown by"), rows)
-
-
-def _tests(names: list[str]) -> str:
-    links = []
-    for name in names:
-        file, _, test = name.partition("::")
-        links.append(f"[{test.removeprefix('test_').replace('_', ' ')}](../../tests/{file})")
-    return "<br>".join(links)

@@ -25,6 +25,15 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
+def tests_named(names: Iterable[str]) -> str:
+    """`folder/file::test`, for a page of docs/bridges. Names of tests are sentences: shown as such, each a link."""
+    links = []
+    for name in names:
+        file, _, test = name.partition("::")
+        links.append(f"[{test.removeprefix('test_').replace('_', ' ')}](../../tests/{file})")
+    return "<br>".join(links)
+
+
 def page(title: str, *parts: str) -> str:
     return "\n\n".join([f"# {title}", NOTICE, *map(_wrapped, parts)]) + "\n"
 

@@ -11,6 +11,7 @@ import doc_broker
 import doc_desktop
 import doc_game
 import doc_manual
+import doc_mesh
 import doc_reference
 import doc_store
 import doc_workspace
@@ -20,6 +21,7 @@ BROKER = "docs/bridges/broker.md"
 WORKSPACE = "docs/bridges/workspace.md"
 DESKTOP = "docs/bridges/desktop.md"
 GAME = "docs/bridges/game.md"
+MESH = "docs/bridges/mesh.md"
 DATA = "docs/data-model.md"
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -27,6 +29,7 @@ PAGES: dict[str, Callable[[], str]] = {
     WORKSPACE: lambda: fill(read(WORKSPACE), doc_workspace.blocks()),
     DESKTOP: lambda: fill(read(DESKTOP), doc_desktop.blocks()),
     GAME: lambda: fill(read(GAME), doc_game.blocks()),
+    MESH: lambda: fill(read(MESH), doc_mesh.blocks()),
     DATA: lambda: fill(read(DATA), doc_store.blocks()),
     "docs/reference/cli.md": doc_reference.commands,
     "docs/reference/config.md": doc_reference.settings,

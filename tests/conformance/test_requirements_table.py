@@ -1,8 +1,9 @@
-"""Requirements and the tests that name them belong together, both ways, for each specification."""
+"""Requirements and the tests that name them belong together, both ways, for each specification and for the mesh."""
 
 import broker_requirements
 import desktop_requirements
 import game_requirements
+import mesh_requirements
 import pytest
 import workspace_requirements
 
@@ -12,6 +13,7 @@ TABLES = {
     "workspace": (workspace_requirements.REQUIREMENTS, workspace_requirements.proofs, "ASP-"),
     "desktop": (desktop_requirements.REQUIREMENTS, desktop_requirements.proofs, ""),
     "game": (game_requirements.GAME_REQUIREMENTS, game_requirements.game_proofs, ""),
+    "mesh": (mesh_requirements.MESH_REQUIREMENTS, mesh_requirements.mesh_proofs, ""),
 }
 
 

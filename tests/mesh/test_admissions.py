@@ -42,6 +42,7 @@ def laptop(holder):
 # -- the way it should go --
 
 
+@pytest.mark.req("MESH-JOIN-1")
 def test_both_sides_show_the_same_words_and_a_yes_brings_the_card(holder, laptop):
     assert laptop.ask().state is WAITING
     assert laptop.words == holder.admissions.find("laptop").words
@@ -55,6 +56,7 @@ def test_both_sides_show_the_same_words_and_a_yes_brings_the_card(holder, laptop
     assert holder.roster.card("laptop") == card
 
 
+@pytest.mark.req("MESH-JOIN-3")
 def test_nobody_is_shown_to_the_person_before_both_numbers_are_fixed(holder, laptop):
     laptop.knock()
     assert list(holder.admissions.asked()) == []
@@ -102,6 +104,7 @@ def test_without_a_code_a_person_says_whose_node_it_is(holder):
 # -- time --
 
 
+@pytest.mark.req("MESH-JOIN-2")
 def test_a_code_is_good_for_ten_minutes(holder, laptop):
     holder.clock.advance(CODE_SECONDS - 1)
     assert laptop.knock().state is WAITING
@@ -141,6 +144,7 @@ def test_what_is_over_is_forgotten(holder, laptop):
     assert not holder.admissions.invites.rows
 
 
+@pytest.mark.req("MESH-JOIN-9")
 def test_cards_are_renewed_in_their_last_thirty_days_and_those_revoked_are_not(holder):
     for name in ("vm", "old"):
         Joiner(holder, name, holder.invite()).ask()
@@ -157,6 +161,7 @@ def test_cards_are_renewed_in_their_last_thirty_days_and_those_revoked_are_not(h
     assert (after.serial, after.not_after, after.sign) == (before.serial + 1, holder.later(), before.sign)
 
 
+@pytest.mark.req("MESH-JOIN-9")
 def test_a_card_whose_time_is_over_does_not_count(holder, laptop):
     laptop.ask()
     holder.accept("laptop")
@@ -221,6 +226,7 @@ def test_a_holder_that_restarts_between_the_knocks_takes_a_new_number(holder, la
 # -- attacks --
 
 
+@pytest.mark.req("MESH-JOIN-2")
 def test_a_code_that_was_used_is_refused_for_everybody_else(holder, laptop):
     thief = Joiner(holder, "thief", laptop.code)
     laptop.ask()
@@ -266,6 +272,7 @@ def _first_two(words):
     return words.split()[:2]
 
 
+@pytest.mark.req("MESH-JOIN-3")
 def test_a_number_cannot_be_chosen_after_the_holders_was_seen(holder, laptop):
     """The control shows what it would be good for: in a second, two of the words are the same on both screens."""
     laptop.knock()
@@ -293,6 +300,7 @@ def test_a_number_cannot_be_chosen_after_the_holders_was_seen(holder, laptop):
     assert commitment_of(found) != seen.number
 
 
+@pytest.mark.req("MESH-JOIN-3")
 def test_words_can_be_tried_a_few_times_only(holder, laptop):
     """Whatever keys somebody with the code comes with: each answer is one guess."""
     tried = [Joiner(holder, f"n{each}", laptop.code).knock() for each in range(MAX_TRIES + 3)]
@@ -312,6 +320,7 @@ def test_more_questions_than_a_person_can_look_at_are_refused(holder):
     assert Joiner(holder, "later").ask().state is WAITING
 
 
+@pytest.mark.req("MESH-JOIN-5")
 def test_a_joiner_does_not_get_the_login_of_another_node(holder, laptop, monkeypatch):
     """All see the keys on the others' cards, and nobody proves that it has its own."""
     laptop.ask()
@@ -359,6 +368,7 @@ def test_revoking_raises_the_number_and_ends_the_card_at_once(holder, laptop):
     assert again.knock().refusal == Refusal.REVOKED, "a revoked key never comes again, whatever it calls itself"
 
 
+@pytest.mark.req("MESH-JOIN-9")
 def test_an_older_list_or_card_never_takes_the_place_of_a_newer_one(holder, laptop):
     laptop.ask()
     old = sign_card(holder.key, holder.accept("laptop"))

@@ -234,6 +234,7 @@ def test_a_page_that_has_something_else_is_noticed(page, shown):
     assert reader.shows("...\nstatus: pending\nat 2026-01-01\n...", "a\nb\nstatus: pending\nat 2027-02-03\nc")
 
 
+@pytest.mark.req("MESH-JOIN-10")
 def test_an_operator_finds_every_permission_of_a_node_and_of_the_one_that_holds_the_mesh_key():
     page = PAGE.read_text("utf-8")
     _, _, table = page.partition("| publish | subscribe |\n|---|---|\n")

@@ -59,6 +59,7 @@ def on_tty(node, *arguments, typed):
 # -- the three commands --
 
 
+@pytest.mark.req("MESH-JOIN-1")
 def test_three_commands_join_two_machines_and_both_show_the_same_words():
     with live_nodes("desk", "laptop") as (desk, laptop):
         begun = on_tty(
@@ -87,6 +88,7 @@ def test_three_commands_join_two_machines_and_both_show_the_same_words():
         assert re.search(r"laptop +member +yes +empty", status.stdout)
 
 
+@pytest.mark.req("MESH-JOIN-1")
 def test_words_that_differ_let_nobody_in():
     with live_nodes("desk", "laptop") as (desk, laptop):
         laptop.join(desk.begin())
@@ -109,6 +111,7 @@ def test_help_teaches_how_machines_join():
 # -- who may, and what is shown --
 
 
+@pytest.mark.req("MESH-JOIN-6")
 def test_an_agent_and_the_user_without_a_passphrase_change_nothing(pair):
     desk, _ = pair
     wire = LinkWire(desk.daemon.link_socket).hello()
@@ -133,6 +136,7 @@ def test_an_agent_and_the_user_without_a_passphrase_change_nothing(pair):
     assert desk.invite().startswith("bsc1-")
 
 
+@pytest.mark.req("MESH-JOIN-7")
 def test_no_secret_is_in_what_is_shown_recorded_or_logged(pair):
     desk, _ = pair
     code = read_code(desk.invite())
@@ -175,6 +179,7 @@ def test_words_are_for_the_user_of_the_machine_and_not_for_agents():
 # -- codes that are not good --
 
 
+@pytest.mark.req("MESH-JOIN-2")
 def test_a_code_that_was_stolen_is_good_for_one_of_the_two_and_the_person_sees_other_words():
     with live_nodes("desk", "laptop", "thief") as (desk, laptop, thief):
         code = desk.begin()
@@ -210,6 +215,7 @@ def _has_expired(code):
     return read_code(code).expires_ms < time.time() * 1000
 
 
+@pytest.mark.req("MESH-JOIN-4")
 def test_a_server_with_another_certificate_is_told_nothing(pair, other):
     desk, _ = pair
     code = read_code(desk.invite())
@@ -277,6 +283,7 @@ def test_who_is_accepted_while_it_is_away_gets_its_card_when_it_is_back():
         desk.await_reachable("laptop")
 
 
+@pytest.mark.req("MESH-DAY-15")
 @pytest.mark.parametrize(
     "point", ["mesh.accept:after", "mesh.card:before", _long("mesh.card:after"), _long("mesh.fetched:after")]
 )
@@ -299,6 +306,7 @@ def test_a_holder_that_dies_while_it_accepts_has_let_the_node_in_or_asks_again(p
         laptop.await_reachable("desk")
 
 
+@pytest.mark.req("MESH-DAY-15")
 def test_a_holder_that_dies_while_it_revokes_cuts_the_node_off_when_it_is_back():
     with live_nodes("desk", "laptop") as (desk, laptop):
         laptop.join(desk.begin())
@@ -312,6 +320,7 @@ def test_a_holder_that_dies_while_it_revokes_cuts_the_node_off_when_it_is_back()
         assert not desk.reaches("laptop")
 
 
+@pytest.mark.req("MESH-DAY-15")
 def test_a_daemon_that_dies_while_it_begins_a_mesh_has_none_and_may_begin_again():
     with live_nodes("desk") as (desk,):
         desk.restart("mesh.began:after")
@@ -322,6 +331,7 @@ def test_a_daemon_that_dies_while_it_begins_a_mesh_has_none_and_may_begin_again(
         assert desk.begin().startswith("bsc1-")
 
 
+@pytest.mark.req("MESH-DAY-15")
 @pytest.mark.parametrize("point", ["mesh.asked:after", _long("mesh.joined:before"), _long("mesh.joined:after")])
 def test_a_joiner_that_dies_on_the_way_goes_on_or_begins_again_with_the_same_code(point):
     with live_nodes("desk", "laptop") as (desk, laptop):
@@ -345,6 +355,7 @@ def test_a_joiner_that_dies_on_the_way_goes_on_or_begins_again_with_the_same_cod
 # -- leaving and being cut off --
 
 
+@pytest.mark.req("MESH-DAY-13")
 def test_a_revoked_node_is_cut_off_at_once_and_stays_out():
     with live_nodes("desk", "laptop", "vm") as (desk, laptop, vm):
         laptop.join(desk.begin())
@@ -413,6 +424,7 @@ def test_a_mesh_that_is_begun_on_a_port_in_use_leaves_nothing_behind(pair, other
 # -- put back from a backup --
 
 
+@pytest.mark.req("MESH-DAY-16")
 def test_the_machine_that_began_a_mesh_comes_back_elsewhere_with_its_copy_and_the_certificate_of_its_server():
     with live_nodes("desk", "laptop") as (desk, laptop):
         laptop.join(desk.begin())

@@ -1,5 +1,6 @@
 """Real daemons that die in the moment in which they show what is not on their own disk yet."""
 
+import pytest
 from live_nodes import LiveNode, live_nodes
 from living import eventually
 from wires import LinkWire
@@ -39,6 +40,7 @@ def _replies(desk: LiveNode, ticket: str) -> list[str]:
     return [each["payload"] for each in shown["replies"]]
 
 
+@pytest.mark.req("MESH-RULE-7")
 def test_a_daemon_that_dies_as_it_hands_over_or_shows_what_is_not_on_its_disk_gets_it_again():
     with live_nodes("desk", "laptop") as (desk, laptop):
         laptop.join(desk.begin())

@@ -1,5 +1,6 @@
 """The machine that runs the server dies: agents of the others are served as ever, and what is for others waits."""
 
+import pytest
 from live_nodes import LiveNode, live_nodes
 from living import eventually
 from wires import LinkWire
@@ -14,6 +15,7 @@ def ask(node: LiveNode, sender: LinkWire, receiver: LinkWire) -> str:
     return status
 
 
+@pytest.mark.req("MESH-TICKET-1")
 def test_with_the_hub_gone_local_asks_go_on_and_what_is_for_others_arrives_when_it_is_back():
     with live_nodes("desk", "laptop", "vm") as (desk, laptop, vm):
         for node in (laptop, vm):

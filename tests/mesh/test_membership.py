@@ -37,6 +37,7 @@ def _row(standing=S.MEMBER):
     return Membership(mesh="home", node="desk", standing=standing, mesh_key="k", keys=keys, owner="own_1")
 
 
+@pytest.mark.req("MESH-JOIN-8")
 @pytest.mark.parametrize(("standing", "event"), CELLS)
 def test_each_cell_of_the_table_is_as_written_or_refused_with_what_to_do(standing, event):
     if (standing, event) in ALLOWED:

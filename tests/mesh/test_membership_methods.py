@@ -87,6 +87,7 @@ def test_a_second_mesh_is_refused_with_what_to_do(home):
     assert "bascule mesh leave" in refused.value.hint
 
 
+@pytest.mark.req("MESH-JOIN-6")
 def test_only_the_person_changes_anything(home):
     for method, params in (("mesh.invite", {}), ("mesh.revoke", {"node": "desk"}), ("mesh.leave", {})):
         for principal in ("local", "agent:Jerry"):

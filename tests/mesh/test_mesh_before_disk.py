@@ -56,6 +56,7 @@ def _answered(pair: Machines) -> tuple[Pending, dict[str, Any]]:
     return asked, message
 
 
+@pytest.mark.req("MESH-RULE-6")
 def test_a_message_is_handed_over_before_it_is_on_disk_and_confirmed_after(pair: Machines) -> None:
     desk = pair["desk"]
     before = len(_disk(desk).batches)
@@ -86,6 +87,7 @@ def test_a_message_and_the_reply_to_it_are_one_commit_and_the_reply_waits_for_it
     assert asked.result()["reply"]["payload"] == "so"
 
 
+@pytest.mark.req("MESH-RULE-7")
 def test_a_message_that_was_handed_over_and_lost_with_its_machine_comes_again_as_the_same(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     _, first = _answered(pair)
@@ -99,6 +101,7 @@ def test_a_message_that_was_handed_over_and_lost_with_its_machine_comes_again_as
     assert _offers(desk) == 1
 
 
+@pytest.mark.req("MESH-DAY-8")
 def test_a_message_that_cannot_be_stored_is_taken_back_and_comes_again(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     disk = _disk(desk)
@@ -134,6 +137,7 @@ def test_a_reply_is_shown_to_who_waits_before_it_is_on_disk_at_home(pair: Machin
     assert laptop.engine.courier._receipts
 
 
+@pytest.mark.req("MESH-RULE-7")
 @pytest.mark.parametrize("how", ["it dies", "its disk is full"])
 def test_a_reply_that_was_shown_and_not_stored_comes_again(pair: Machines, how: str) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
@@ -183,6 +187,7 @@ def test_a_reply_to_a_group_of_any_machine_is_shown_when_it_is_on_disk(pair: Mac
     assert asked.result()["reply"]["payload"] == "so"
 
 
+@pytest.mark.req("MESH-DAY-8")
 def test_a_message_that_a_full_disk_does_not_take_is_handed_over_once_and_not_each_time_it_comes(
     pair: Machines,
 ) -> None:
@@ -206,6 +211,7 @@ def test_a_message_that_a_full_disk_does_not_take_is_handed_over_once_and_not_ea
     assert sum(each.done for each in listening) == 2
 
 
+@pytest.mark.req("MESH-TICKET-2")
 @pytest.mark.parametrize("how", ["directly", "from its mailbox"])
 def test_a_message_that_was_withdrawn_before_it_came_is_not_handed_over(pair: Machines, how: str) -> None:
     laptop, desk = pair["laptop"], pair["desk"]

@@ -226,6 +226,7 @@ def test_receipts_of_a_moment_leave_the_outbox_in_one_commit(pair: Machines, mon
     assert len(quiet) == 1
 
 
+@pytest.mark.req("MESH-RULE-4")
 def test_a_daemon_that_dies_with_receipts_in_hand_sends_again_and_nothing_is_done_twice(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     laptop.send("Ada", "Jerry@desk")
@@ -311,6 +312,7 @@ def test_a_machine_that_only_lost_its_connection_is_not_taken_for_one_that_was_p
     assert [each for each in desk.house.ledger() if each["method"] == "mesh.restored"] == []
 
 
+@pytest.mark.req("MESH-DAY-10")
 @pytest.mark.parametrize("knows_its_lives", [True, False])
 def test_a_machine_whose_clock_was_set_back_is_not_taken_for_one_that_was_put_back(
     pair: Machines, *, knows_its_lives: bool
@@ -341,6 +343,7 @@ def _keep_start(mesh: MeshTraffic) -> None:
     mesh.engine.lives.begin_behind = lambda _start: False  # type: ignore[method-assign] # the guard is off
 
 
+@pytest.mark.req("MESH-DAY-11")
 @pytest.mark.parametrize("others_know", [True, False])
 def test_a_life_with_a_clock_ahead_that_a_backup_has_lost_is_told_by_others(
     pair: Machines, *, others_know: bool

@@ -57,6 +57,7 @@ def test_the_control_a_letter_under_its_own_name_counts(three: Machines) -> None
     assert message["from"] == "Mallory@evil"
 
 
+@pytest.mark.req("MESH-M-5")
 def test_a_letter_under_the_name_of_another_node_does_not_count(three: Machines) -> None:
     _say(three, "desk", _offer(three, sender="Ada"), src="laptop")
     assert three["desk"].take("Jerry") == []
@@ -86,12 +87,14 @@ def _plain(pair: Pair, data: bytes) -> bytes:
     return plain
 
 
+@pytest.mark.req("MESH-TRUST-9")
 def test_a_node_that_says_the_sender_is_a_person_or_local_is_a_stranger_all_the_same(three: Machines) -> None:
     for kind in ("person", "local"):
         _say(three, "desk", _offer(three, f"t-{kind}", sender_kind=kind, sender="-"))
     assert [each["from"] for each in three["desk"].take("Jerry")] == ["person@evil", "local@evil"]
 
 
+@pytest.mark.req("MESH-RULE-2")
 def test_a_letter_that_is_played_again_has_no_second_effect(three: Machines) -> None:
     three["laptop"].send("Ada", "Jerry@desk")
     three.settle()
@@ -104,6 +107,7 @@ def test_a_letter_that_is_played_again_has_no_second_effect(three: Machines) -> 
     assert len(records) == 1
 
 
+@pytest.mark.req("MESH-M-5")
 def test_a_letter_for_one_node_cannot_be_passed_on_to_another(three: Machines) -> None:
     three["laptop"].send("Ada", "Mallory@evil", "for evil alone")
     three.settle()
@@ -130,6 +134,7 @@ def test_a_signature_names_its_destination_so_an_opened_letter_is_not_one_for_so
         _pair("c", c, "a", a).open(sealed)
 
 
+@pytest.mark.req("MESH-TRUST-3")
 def test_what_a_login_to_nats_signs_is_no_letter() -> None:
     """A rogue server chooses the nonce of the login: the bytes that a letter would sign."""
     a, b = Keys.new(), Keys.new()
@@ -156,6 +161,7 @@ def _pair(own: str, keys: Keys, peer: str, peer_keys: Keys) -> Pair:
     )
 
 
+@pytest.mark.req("MESH-TICKET-6")
 def test_an_id_that_stands_for_a_ticket_here_is_another_ticket_when_it_comes_from_elsewhere(three: Machines) -> None:
     desk = three["desk"]
     desk.call("local", "messages.send", {"agentId": "Jerry", "payload": "mine", "ticketId": "t-1"})
@@ -164,6 +170,7 @@ def test_an_id_that_stands_for_a_ticket_here_is_another_ticket_when_it_comes_fro
     assert desk.show("t-1")["from"] == "local"
 
 
+@pytest.mark.req("MESH-TRUST-5")
 def test_only_the_node_that_was_asked_can_answer(three: Machines) -> None:
     laptop = three["laptop"]
     ticket = laptop.send("Ada", "Jerry@desk")
@@ -174,6 +181,7 @@ def test_only_the_node_that_was_asked_can_answer(three: Machines) -> None:
     assert "replies" not in laptop.show(ticket)
 
 
+@pytest.mark.req("MESH-TRUST-5")
 def test_a_receipt_for_what_another_node_was_sent_takes_nothing_out_of_the_outbox(three: Machines) -> None:
     laptop = three["laptop"]
     three["desk"].house.run(three["desk"].post.disconnect)
@@ -184,6 +192,7 @@ def test_a_receipt_for_what_another_node_was_sent_takes_nothing_out_of_the_outbo
     assert item in laptop.mesh.state.out.rows
 
 
+@pytest.mark.req("MESH-TRUST-6")
 def test_one_machine_fills_a_fifth_of_an_inbox_and_no_more(three: Machines) -> None:
     """Many names do not help: they are of one machine. What does not fit waits at its sender."""
     desk = three["desk"]
@@ -201,6 +210,7 @@ def _say_without_settling(machines: Machines, item: Item) -> None:
     machines["desk"].house.run(lambda: machines["desk"].engine.live("evil", letter))
 
 
+@pytest.mark.req("MESH-TRUST-8")
 def test_a_flood_of_offers_is_taken_as_fast_as_the_limit_says(three: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(three["desk"].engine._arrivals, "_max_items", 10)
     for number in range(40):
@@ -239,6 +249,7 @@ def test_a_body_that_is_not_one_of_ours_is_passed_over(three: Machines, body: by
 # -- M6: what a principal of another machine reaches --
 
 
+@pytest.mark.req("MESH-M-6")
 def test_the_mesh_calls_no_method_but_its_own(three: Machines) -> None:
     """Whatever a node writes becomes one of these calls, or none."""
     desk = three["desk"]
@@ -279,6 +290,7 @@ def test_no_principal_of_this_machine_calls_what_is_for_other_nodes(three: Machi
             )
 
 
+@pytest.mark.req("MESH-TRUST-9")
 def test_the_person_and_the_commands_in_sandboxes_are_not_written_to_from_elsewhere(three: Machines) -> None:
     for target in ("person", "spc_0123456789"):
         ticket = three["evil"].call("agent:Mallory", "messages.send", {"agentId": f"{target}@desk", "payload": "psst"})[
@@ -305,6 +317,7 @@ def _set_person(machine: Machine) -> None:
     machine.call("local", "person.set", {"passphrase": "a long enough passphrase"})
 
 
+@pytest.mark.req("MESH-TRUST-10")
 def test_a_machine_of_another_person_asks_once(strangers: Machines) -> None:
     laptop, bob = strangers["laptop"], strangers["bob"]
     _set_person(laptop)
@@ -322,6 +335,7 @@ def test_a_machine_of_another_person_asks_once(strangers: Machines) -> None:
     assert bob.show(first)["delivery"]["state"] == "arrived"
 
 
+@pytest.mark.req("MESH-TRUST-10")
 def test_a_machine_of_another_person_that_was_denied_is_told_so(strangers: Machines) -> None:
     laptop, bob = strangers["laptop"], strangers["bob"]
     _set_person(laptop)
@@ -335,6 +349,7 @@ def test_a_machine_of_another_person_that_was_denied_is_told_so(strangers: Machi
     assert laptop.take("Ada") == []
 
 
+@pytest.mark.req("MESH-TRUST-10")
 def test_a_new_machine_under_the_name_of_one_that_was_let_in_is_asked_about_again(strangers: Machines) -> None:
     laptop, bob = strangers["laptop"], strangers["bob"]
     peers = laptop.mesh.state.peers.rows
@@ -345,6 +360,7 @@ def test_a_new_machine_under_the_name_of_one_that_was_let_in_is_asked_about_agai
         assert [each["payload"] for each in laptop.take("Ada")] == taken
 
 
+@pytest.mark.req("MESH-NAME-2")
 def test_a_bare_handle_never_means_an_agent_of_another_persons_machine(strangers: Machines) -> None:
     with pytest.raises(BasculeError) as refused:
         strangers["laptop"].send("Ada", "Eve")

@@ -107,6 +107,7 @@ def test_a_receipt_with_a_status_that_is_none_costs_nobody_elses_receipts(three:
 # -- what is kept --
 
 
+@pytest.mark.req("MESH-TRUST-7")
 def test_metadata_of_another_machine_has_the_limit_that_it_has_here(three: Machines) -> None:
     big = {"x": "y" * (three["desk"].house.limits.max_metadata_bytes + 1)}
     _say(three, "desk", _offer(three, metadata=big))
@@ -116,6 +117,7 @@ def test_metadata_of_another_machine_has_the_limit_that_it_has_here(three: Machi
     assert len(three["desk"].take("Jerry")) == 1
 
 
+@pytest.mark.req("MESH-TRUST-7")
 def test_a_reply_of_another_machine_has_the_limits_that_it_has_here(three: Machines) -> None:
     laptop, limits = three["laptop"], three["laptop"].house.limits
     ticket = laptop.send("Ada", "Mallory@evil")
@@ -129,6 +131,7 @@ def test_a_reply_of_another_machine_has_the_limits_that_it_has_here(three: Machi
     assert laptop.show(ticket)["status"] == "responded"
 
 
+@pytest.mark.req("MESH-TRUST-7")
 def test_many_names_of_one_machine_have_kept_no_more_than_one(three: Machines) -> None:
     """Sent and withdrawn: nothing of it is in an inbox, and all of it is kept for a while."""
     desk = three["desk"]
@@ -147,6 +150,7 @@ def test_many_names_of_one_machine_have_kept_no_more_than_one(three: Machines) -
 # -- how fast --
 
 
+@pytest.mark.req("MESH-TRUST-8")
 def test_words_about_tickets_that_nobody_has_are_taken_as_fast_as_the_limit_says(
     three: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +223,7 @@ def test_a_joiner_with_a_key_that_is_none_is_not_let_in() -> None:
             read_knock(knock)
 
 
+@pytest.mark.req("MESH-DAY-12")
 def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Machines) -> None:
     desk = three["desk"]
     old = three.bus.boards[Board.LIVE, "desk"]

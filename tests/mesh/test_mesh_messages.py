@@ -10,6 +10,7 @@ from bascule.mesh.copies import Copies
 from bascule.testing.pending import Pending
 
 
+@pytest.mark.req("MESH-NAME-1")
 def test_an_agent_of_another_machine_is_asked_and_answers(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk", {"question": 1}, conversationId="c1")
@@ -32,11 +33,13 @@ def test_an_agent_of_another_machine_is_asked_and_answers(pair: Machines) -> Non
     assert not desk.mesh.state.out.rows
 
 
+@pytest.mark.req("MESH-NAME-2")
 def test_a_bare_handle_means_the_one_agent_of_ones_own_machines(pair: Machines) -> None:
     ticket = pair["laptop"].send("Ada", "Jerry")
     assert pair["laptop"].show(ticket)["targetAgent"] == "Jerry@desk"
 
 
+@pytest.mark.req("MESH-NAME-6")
 def test_agents_of_other_machines_are_listed_with_their_machine(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     assert statuses(laptop) == {"Ada": "online", "Jerry@desk": "online"}
@@ -55,12 +58,14 @@ def statuses(machine: Machine) -> dict[str, str]:
     return {each["agentId"]: each["status"] for each in machine.call("local", "agents.list")}
 
 
+@pytest.mark.req("MESH-NAME-5")
 def test_a_machine_that_nobody_knows_is_named(pair: Machines) -> None:
     with pytest.raises(NotFound) as refused:
         pair["laptop"].send("Ada", "Jerry@nowhere")
     assert "desk" in (refused.value.hint or "")
 
 
+@pytest.mark.req("MESH-M-1")
 def test_an_unknown_handle_ends_the_ticket_with_the_reason(pair: Machines) -> None:
     ticket = pair["laptop"].send("Ada", "Nobody@desk")
     pair.settle()
@@ -69,6 +74,7 @@ def test_an_unknown_handle_ends_the_ticket_with_the_reason(pair: Machines) -> No
     assert "agent not registered" in shown["reason"]
 
 
+@pytest.mark.req("MESH-TICKET-2")
 def test_a_cancelled_message_is_withdrawn_there(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk")
@@ -94,6 +100,7 @@ def cancelled_before_it_came(pair: Machines) -> Machine:
     return pair["desk"]
 
 
+@pytest.mark.req("MESH-RULE-3")
 def test_a_message_that_comes_after_its_cancel_is_not_delivered(pair: Machines) -> None:
     desk = cancelled_before_it_came(pair)
     assert desk.take("Jerry") == []
@@ -106,6 +113,7 @@ def test_without_the_tombstone_it_would_be(pair: Machines, monkeypatch: pytest.M
     assert len(desk.take("Jerry")) == 1
 
 
+@pytest.mark.req("MESH-TICKET-2")
 def test_a_reply_that_crosses_a_cancel_is_refused_at_home(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk")
@@ -120,6 +128,7 @@ def test_a_reply_that_crosses_a_cancel_is_refused_at_home(pair: Machines) -> Non
         desk.reply("Jerry", message["ticketId"], "once more")
 
 
+@pytest.mark.req("MESH-TICKET-3")
 def test_a_reply_after_the_timeout_is_late_on_both_machines(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk", timeoutMs=5_000)
@@ -134,6 +143,7 @@ def test_a_reply_after_the_timeout_is_late_on_both_machines(pair: Machines) -> N
     assert desk.show(message["ticketId"])["late"]
 
 
+@pytest.mark.req("MESH-TICKET-4")
 def test_a_message_that_the_server_between_the_machines_does_not_take_is_refused_at_once(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     laptop.post.max_bytes = 10_000
@@ -148,6 +158,7 @@ def test_a_message_that_the_server_between_the_machines_does_not_take_is_refused
     assert [len(each["payload"]) for each in desk.take("Jerry")] == [5_000]
 
 
+@pytest.mark.req("MESH-TICKET-4")
 def test_a_reply_that_the_server_between_the_machines_does_not_take_is_refused_at_once(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk")
@@ -163,6 +174,7 @@ def test_a_reply_that_the_server_between_the_machines_does_not_take_is_refused_a
     assert len(laptop.show(ticket)["response"]) == 5_000
 
 
+@pytest.mark.req("MESH-TICKET-6")
 def test_callers_cannot_choose_an_id_of_a_copy(pair: Machines) -> None:
     with pytest.raises(InvalidRequest, match="reserved"):
         pair["desk"].send("Jerry", "Jerry", ticketId="msh_0123456789abcdef0123456789abcdef")
@@ -182,6 +194,7 @@ def three() -> Iterator[Machines]:
         yield machines
 
 
+@pytest.mark.req("MESH-NAME-3")
 def test_a_group_of_one_machine_shares_its_queue_there(three: Machines) -> None:
     laptop, vm = three["laptop"], three["vm"]
     ticket = laptop.send("Ada", "reviewers@vm")
@@ -195,6 +208,7 @@ def test_a_group_of_one_machine_shares_its_queue_there(three: Machines) -> None:
     assert shown["replies"][0]["from"] == "R-vm@vm"
 
 
+@pytest.mark.req("MESH-NAME-3")
 def test_a_message_to_a_group_of_any_machine_goes_where_a_member_is_free(three: Machines) -> None:
     laptop, vm = three["laptop"], three["vm"]
     waiting = vm.house.begin("agent:R-vm", "inbox.take", {"agentId": "R-vm", "waitMs": 60_000})
@@ -209,6 +223,7 @@ def test_a_message_to_a_group_of_any_machine_goes_where_a_member_is_free(three: 
     assert three["desk"].take("R-desk") == []
 
 
+@pytest.mark.req("MESH-NAME-3")
 def test_a_busy_machine_passes_a_message_for_any_machine_on(three: Machines) -> None:
     """Nobody waits when it is offered first; another node has a free member by then."""
     laptop, desk, vm = three["laptop"], three["desk"], three["vm"]
@@ -226,6 +241,7 @@ def test_a_busy_machine_passes_a_message_for_any_machine_on(three: Machines) -> 
     assert laptop.show(ticket)["delivery"]["state"] == "arrived"
 
 
+@pytest.mark.req("MESH-NAME-3")
 @pytest.mark.parametrize("name", ["desk", "vm"])
 def test_a_message_for_any_machine_finds_a_member_who_is_free_long_after_all_were_asked(
     three: Machines, name: str
@@ -246,6 +262,7 @@ def test_a_message_for_any_machine_finds_a_member_who_is_free_long_after_all_wer
     assert laptop.show(ticket)["response"] == "mine"
 
 
+@pytest.mark.req("MESH-DAY-13")
 @pytest.mark.parametrize("gone", ["first", "last"])
 def test_a_message_for_any_machine_goes_on_when_one_that_was_asked_is_revoked(three: Machines, gone: str) -> None:
     laptop = three["laptop"]
@@ -302,6 +319,7 @@ def both_answer(three: Machines) -> tuple[str, dict[str, str]]:
     return ticket, copies
 
 
+@pytest.mark.req("MESH-M-4")
 def test_all_replies_are_kept_when_two_machines_got_a_message_for_any_machine(three: Machines) -> None:
     ticket, copies = both_answer(three)
     shown = three["laptop"].show(ticket)
@@ -339,6 +357,7 @@ def test_a_full_name_of_this_machine_means_its_own_agent(three: Machines) -> Non
     assert three["laptop"].show(ticket)["targetAgent"] == "Ada"
 
 
+@pytest.mark.req("MESH-NAME-4")
 def test_a_broadcast_reaches_other_machines_only_when_it_says_so(three: Machines) -> None:
     laptop = three["laptop"]
     laptop.house.register("Bea")
@@ -350,6 +369,7 @@ def test_a_broadcast_reaches_other_machines_only_when_it_says_so(three: Machines
     assert [each["payload"] for each in three["desk"].take("R-desk")] == ["all"]
 
 
+@pytest.mark.req("MESH-TICKET-7")
 def test_the_records_of_both_sides_refer_to_each_other(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     ticket = laptop.send("Ada", "Jerry@desk")
@@ -367,6 +387,7 @@ def test_the_records_of_both_sides_refer_to_each_other(pair: Machines) -> None:
         assert {str(each["seq"]): each["hash"] for each in other.house.ledger()}[seq] == head
 
 
+@pytest.mark.req("MESH-TICKET-8")
 def test_other_machines_say_which_end_of_our_ledger_they_hold(pair: Machines) -> None:
     laptop = pair["laptop"]
     laptop.send("Ada", "Jerry@desk")

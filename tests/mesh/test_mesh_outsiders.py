@@ -62,6 +62,7 @@ def _reached(desk: Machine, principal: str, **params: Any) -> dict[str, str]:
     return reached
 
 
+@pytest.mark.req("MESH-M-6")
 @pytest.mark.parametrize("principal", OUTSIDERS)
 def test_every_method_outside_the_mesh_refuses_a_caller_of_another_machine(pair: Machines, principal: str) -> None:
     reached = _reached(pair["desk"], principal)
@@ -84,6 +85,7 @@ def test_a_caller_of_another_machine_that_names_itself_and_its_own_ticket_sees_t
     assert listed["ticketId"] == own
 
 
+@pytest.mark.req("MESH-M-6")
 @pytest.mark.parametrize("principal", OUTSIDERS)
 def test_no_row_that_is_anyones_is_open_to_a_caller_of_another_machine(principal: str) -> None:
     """Also where params were guessed wrong above, and of bridges that no house here has: no desktop, no game."""

@@ -18,6 +18,7 @@ from bascule.testing.pending import Pending
 # -- without a receipt --
 
 
+@pytest.mark.req("MESH-RULE-4")
 def test_what_has_no_receipt_is_mailed_after_longer_and_longer_pauses_and_at_once_when_its_machine_is_back(
     pair: Machines,
 ) -> None:
@@ -46,6 +47,7 @@ def _mailed_to(pair: Machines, name: str) -> int:
 # -- limits --
 
 
+@pytest.mark.req("MESH-TICKET-5")
 @pytest.mark.parametrize("limit", ["_max_items", "_max_bytes"])
 def test_a_message_to_a_machine_that_confirms_nothing_is_refused_when_its_outbox_is_full(
     pair: Machines, monkeypatch: pytest.MonkeyPatch, limit: str
@@ -72,6 +74,7 @@ def test_a_message_to_a_machine_that_confirms_nothing_is_refused_when_its_outbox
     assert len(desk.take("Jerry")) == 4
 
 
+@pytest.mark.req("MESH-RULE-3")
 def test_an_offer_as_old_as_the_copies_that_were_dropped_is_refused_as_late(
     pair: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +189,7 @@ def test_without_the_cursor_all_mail_would_be_read_again_and_handed_over_once(
 # -- events, conversations --
 
 
+@pytest.mark.req("MESH-M-4")
 def test_a_reply_that_crosses_a_cancel_is_an_event_where_it_was_made(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     for ticket in ("kept", "withdrawn"):
@@ -202,6 +206,7 @@ def test_a_reply_that_crosses_a_cancel_is_an_event_where_it_was_made(pair: Machi
     assert _refused(desk) == [(withdrawn, "cancelled")]
 
 
+@pytest.mark.req("MESH-M-4")
 def test_a_reply_that_never_reaches_home_is_reported_when_its_time_is_over(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     laptop.send("Ada", "Jerry@desk")
@@ -216,6 +221,7 @@ def test_a_reply_that_never_reaches_home_is_reported_when_its_time_is_over(pair:
     assert desk.engine._state.out.rows == {}
 
 
+@pytest.mark.req("MESH-M-4")
 def test_a_reply_to_a_ticket_that_its_home_lost_to_a_backup_is_refused_there(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]
     backup = laptop.snapshot()
@@ -294,6 +300,7 @@ def _who_gets_one_for_any(machines: Machines, waiting: dict[str, Pending]) -> li
     return [name for name, poll in waiting.items() if poll.done]
 
 
+@pytest.mark.req("MESH-NAME-3")
 def test_a_message_for_any_machine_goes_to_ones_own_first(with_bob: Machines) -> None:
     waiting = _wait_for_work(with_bob, "bob", "desk")
     assert _who_gets_one_for_any(with_bob, waiting) == ["desk"]

@@ -54,6 +54,7 @@ def test_a_session_begins_when_the_other_side_is_known_to_hold_our_half(two: tup
     assert b.open(a.seal(b"signed words")) == (b"signed words", True)
 
 
+@pytest.mark.req("MESH-M-5")
 def test_a_letter_of_a_session_is_good_for_nobody_else(keys: tuple[Keys, Keys], two: tuple[Pair, Pair]) -> None:
     a, b = two
     _acquainted(a, b)
@@ -69,6 +70,7 @@ def test_a_letter_of_a_session_is_good_for_nobody_else(keys: tuple[Keys, Keys], 
         b.open(letter[:-1] + bytes([letter[-1] ^ 1]))
 
 
+@pytest.mark.req("MESH-TRUST-4")
 def test_stolen_keys_of_a_node_open_and_forge_no_letter_of_its_sessions(
     keys: tuple[Keys, Keys], two: tuple[Pair, Pair]
 ) -> None:

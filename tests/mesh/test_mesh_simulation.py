@@ -36,12 +36,14 @@ DAYS = 20_000 if LONG else 40
 DAYS_UNTIL_SEEN = 400
 
 
+@pytest.mark.req("MESH-RULE-1", "MESH-M-1", "MESH-M-2", "MESH-M-3", "MESH-M-4", "MESH-M-5", "MESH-M-6")
 @pytest.mark.parametrize("part", range(4))
 def test_nothing_is_lost_doubled_or_contradicted_on_random_days(part: int) -> None:
     for seed in range(part, DAYS, 4):
         play(seed)
 
 
+@pytest.mark.req("MESH-DAY-11")
 @pytest.mark.parametrize("part", range(2))
 def test_machines_that_are_restored_from_backups_hear_again_what_they_lost(part: int) -> None:
     for seed in range(part, DAYS // 2, 2):
@@ -310,6 +312,20 @@ RULES = [
 ]
 
 
+@pytest.mark.req(
+    "MESH-RULE-1",
+    "MESH-RULE-2",
+    "MESH-RULE-3",
+    "MESH-RULE-4",
+    "MESH-RULE-5",
+    "MESH-RULE-6",
+    "MESH-M-1",
+    "MESH-M-2",
+    "MESH-M-3",
+    "MESH-M-4",
+    "MESH-M-5",
+    "MESH-M-6",
+)
 @pytest.mark.parametrize(
     ("switch_off", "broken"), RULES, ids=lambda given: given.__name__.strip("_") if callable(given) else given
 )

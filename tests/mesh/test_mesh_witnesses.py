@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from live_nodes import live_nodes
 from living import eventually
 from machines import Machine, Machines
@@ -30,6 +31,7 @@ def missing(machine: Machine, anchors: list[dict]) -> list[int]:
     return [each["seq"] for each in anchors if there.get(each["seq"]) != each["head"]]
 
 
+@pytest.mark.req("MESH-TICKET-8")
 def test_an_end_that_was_cut_off_is_still_held_when_the_ledger_has_grown_past_it(pair: Machines) -> None:
     laptop = pair["laptop"]
     backup = laptop.snapshot()
@@ -73,6 +75,7 @@ def test_ends_survive_the_machine_that_holds_them(pair: Machines) -> None:
     assert len(missing(laptop, held(pair, laptop))) == 1
 
 
+@pytest.mark.req("MESH-TICKET-8")
 def test_of_many_lives_the_newest_are_held(pair: Machines) -> None:
     laptop = pair["laptop"]
     for _ in range(MAX_LIVES + 3):
@@ -97,6 +100,7 @@ def verify(state: str, *more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.req("MESH-TICKET-8")
 def test_verify_with_peers_says_that_a_ledger_was_cut_which_is_whole_by_itself(tmp_path) -> None:
     with live_nodes("desk", "laptop") as (desk, laptop):
         code = desk.begin()

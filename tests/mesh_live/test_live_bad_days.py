@@ -48,6 +48,7 @@ def talking(ships, seed):
     assert counts["asked"] == counts["answered"] + counts["cancelled"] > 2 * ASKS, counts
 
 
+@pytest.mark.req("MESH-DAY-1")
 @one_server_is_enough
 @pytest.mark.parametrize("name", ["desk", pytest.param("laptop", marks=pytest.mark.long)])
 def test_a_node_that_is_killed_and_started_again_loses_nothing_and_does_nothing_twice(days, name):
@@ -57,6 +58,7 @@ def test_a_node_that_is_killed_and_started_again_loses_nothing_and_does_nothing_
         node.restart()
 
 
+@pytest.mark.req("MESH-DAY-2")
 @one_server_is_enough
 def test_a_node_that_is_frozen_for_a_while_loses_nothing(days):
     ships, _ = days
@@ -66,6 +68,7 @@ def test_a_node_that_is_frozen_for_a_while_loses_nothing(days):
         ships.nodes[1].thaw()
 
 
+@pytest.mark.req("MESH-DAY-3")
 def test_a_server_that_is_killed_and_started_again_loses_nothing(days):
     ships, _ = days
     with talking(ships, 20):
@@ -74,6 +77,7 @@ def test_a_server_that_is_killed_and_started_again_loses_nothing(days):
         ships.servers[0].start()
 
 
+@pytest.mark.req("MESH-DAY-3")
 def test_a_server_that_freezes_loses_nothing(days):
     ships, _ = days
     with talking(ships, 30):
@@ -82,6 +86,7 @@ def test_a_server_that_freezes_loses_nothing(days):
         ships.servers[0].thaw()
 
 
+@pytest.mark.req("MESH-DAY-4")
 def test_nats_that_lost_its_whole_storage_loses_nothing(days):
     ships, _ = days
     with talking(ships, 40):
@@ -90,6 +95,7 @@ def test_nats_that_lost_its_whole_storage_loses_nothing(days):
         node.await_well()
 
 
+@pytest.mark.req("MESH-DAY-5")
 @one_server_is_enough
 def test_a_node_whose_way_to_nats_is_cut_loses_nothing(days):
     ships, proxies = days
@@ -99,6 +105,7 @@ def test_a_node_whose_way_to_nats_is_cut_loses_nothing(days):
         proxies.heal("laptop")
 
 
+@pytest.mark.req("MESH-DAY-5")
 @pytest.mark.parametrize("days", [3], indirect=True, ids=["three servers"])
 def test_a_server_that_is_cut_off_from_the_others_loses_nothing(days):
     ships, _ = days

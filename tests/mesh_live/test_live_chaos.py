@@ -53,11 +53,13 @@ def check(seed, seconds, **options):
     assert counts["asked"] == counts["answered"] + counts["cancelled"] > 0, report
 
 
+@pytest.mark.req("MESH-M-1", "MESH-M-2", "MESH-M-3", "MESH-DAY-6")
 @pytest.mark.timeout(300)
 def test_some_chaotic_seconds_lose_nothing_and_do_nothing_twice():
     check(int(os.environ.get("BASCULE_SEED", random.randrange(10**6))), SECONDS)
 
 
+@pytest.mark.req("MESH-DAY-6")
 @pytest.mark.long
 @pytest.mark.timeout(LONG_SECONDS + 1_800)
 def test_a_chaotic_hour_loses_nothing_and_does_nothing_twice():
@@ -81,6 +83,7 @@ arrivals.Arrivals._offer = offer
 """
 
 
+@pytest.mark.req("MESH-DAY-6")
 @pytest.mark.parametrize(("bug", "word"), [(_RECEIPT_FIRST, "lost"), (NO_DEDUP, "twice")], ids=["receipt", "dedup"])
 @pytest.mark.long
 @pytest.mark.timeout(300)

@@ -27,6 +27,7 @@ def wall(tmp_path, monkeypatch):
     return clock
 
 
+@pytest.mark.req("MESH-DAY-10")
 @pytest.mark.parametrize("servers", SERVERS)
 def test_a_clock_that_is_wrong_is_warned_about_and_from_an_hour_on_mail_waits(wall, servers):
     with fleet(servers) as ships:
@@ -51,6 +52,7 @@ def test_a_clock_that_is_wrong_is_warned_about_and_from_an_hour_on_mail_waits(wa
         desk.await_status(ticket, "responded")
 
 
+@pytest.mark.req("MESH-M-1", "MESH-DAY-9")
 @pytest.mark.parametrize("servers", SERVERS)
 def test_a_week_without_a_machine_leaves_its_mail_and_after_that_it_is_undeliverable(wall, servers):
     with fleet(servers) as ships:

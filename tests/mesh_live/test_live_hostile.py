@@ -119,6 +119,7 @@ Pair.__init__, Pair.open = remembered, of_anybody
 """
 
 
+@pytest.mark.req("MESH-M-5")
 def test_a_letter_under_another_nodes_name_is_refused_by_the_server_and_by_its_receiver(scene):
     desk, vm, evil, operator = scene.desk, scene.vm, scene.evil, scene.operator
     forged = evil.letter("vm", evil.offer(vm, "forged", "forged", sender=desk.handle))
@@ -143,6 +144,7 @@ def test_a_forged_name_would_count_at_a_node_that_believes_whoever_is_a_member(s
         assert message["from"] == f"{desk.handle}@desk"
 
 
+@pytest.mark.req("MESH-M-5")
 def test_what_the_server_itself_is_made_to_deliver_under_another_name_does_not_count(scene):
     """It answers to any subject that it is told, and brings mail to any: permissions do not stop that."""
     desk, vm, evil = scene.desk, scene.vm, scene.evil
@@ -214,6 +216,7 @@ def asked_by_mail(scene: Scene, payload: str) -> str:
     return ticket
 
 
+@pytest.mark.req("MESH-RULE-2", "MESH-M-2")
 def test_letters_that_are_played_again_are_handed_over_once_and_count_once(scene):
     desk, vm = scene.desk, scene.vm
     with listening(scene) as received:
@@ -261,6 +264,7 @@ copies.Copies.id_of = lambda self, node, ticket: copies.copy_id("", ticket)
 """
 
 
+@pytest.mark.req("MESH-TICKET-6")
 def test_a_member_that_takes_an_id_first_takes_it_from_nobody(scene):
     desk, vm, evil = scene.desk, scene.vm, scene.evil
     ids = ("squat-1", "squat-2", copy_id(evil.cards["desk"].sign, "squat-1"))
@@ -329,6 +333,7 @@ def poisoned(scene: Scene, name: str) -> list[str]:
     return found
 
 
+@pytest.mark.req("MESH-TICKET-6")
 def test_ids_that_a_member_tells_the_server_first_keep_back_nobody_elses_mail(scene):
     assert poisoned(scene, "poison-1") == ["honest poison-1", "last poison-1"]
 
@@ -346,6 +351,7 @@ _FLOOD_LETTERS = 20_000
 _ASKS = 10
 
 
+@pytest.mark.req("MESH-TRUST-6")
 def test_between_a_flood_of_one_member_the_others_go_on_and_its_share_is_all_that_it_fills(scene):
     desk, vm, evil = scene.desk, scene.vm, scene.evil
     victim = Caller(vm.daemon).register("Victim")
@@ -459,6 +465,7 @@ class OneBit:
         return bytes(out)
 
 
+@pytest.mark.req("MESH-TRUST-2")
 def test_a_letter_that_is_changed_on_the_way_is_refused_and_comes_again_as_it_was(scene):
     desk, vm = scene.desk, scene.vm
     before = refused(vm, "desk")

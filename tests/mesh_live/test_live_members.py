@@ -45,6 +45,7 @@ def doctor(node):
 # -- cut off --
 
 
+@pytest.mark.req("MESH-DAY-13")
 @pytest.mark.parametrize("servers", SERVERS)
 def test_a_revoked_node_is_cut_off_at_once_and_what_was_open_with_it_ends_undeliverable(servers):
     with fleet(servers) as ships:
@@ -72,6 +73,7 @@ def test_a_revoked_node_is_cut_off_at_once_and_what_was_open_with_it_ends_undeli
         eventually(lambda: laptop.ticket(ticket)["delivery"]["state"] == "arrived", "it arrives")
 
 
+@pytest.mark.req("MESH-DAY-14")
 def test_a_node_whose_creds_were_revoked_says_so_and_its_mail_waits_for_new_ones(pair):
     ships, (desk, vm) = pair, pair.nodes
     ships.revoke_creds("vm")
@@ -120,6 +122,7 @@ def tickets_after_a_restore(ships, wanted):
     ], seen
 
 
+@pytest.mark.req("MESH-DAY-11")
 def test_a_node_that_was_restored_from_an_old_backup_misses_nothing(pair):
     wanted = {*range(4, 12), "last"}
     both, seen = tickets_after_a_restore(pair, wanted)
@@ -139,6 +142,7 @@ def test_without_the_word_that_it_was_rolled_back_it_would_miss_what_it_had_conf
     assert [there for _, there in both] == ["missing"] * 12
 
 
+@pytest.mark.req("MESH-DAY-12")
 def test_of_a_copied_disk_both_daemons_stop_and_say_so_until_a_person_keeps_one(pair):
     desk, vm = pair.nodes
     vm.daemon.stop()
@@ -167,6 +171,7 @@ def test_of_a_copied_disk_both_daemons_stop_and_say_so_until_a_person_keeps_one(
 # -- NATS is away, or full --
 
 
+@pytest.mark.req("MESH-TICKET-1")
 def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait(pair):
     ships, (desk, vm) = pair, pair.nodes
     other = Caller(desk.daemon).register("Other")
@@ -190,6 +195,7 @@ def test_while_nats_is_away_local_asks_are_as_ever_and_those_to_others_wait(pair
     desk.await_well()
 
 
+@pytest.mark.req("MESH-DAY-14")
 @pytest.mark.parametrize(
     "denied",
     [
@@ -229,6 +235,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
+@pytest.mark.req("MESH-DAY-7")
 @only_root
 @pytest.mark.parametrize("servers", SERVERS)
 def test_servers_whose_disk_is_full_are_named_and_nothing_is_lost(small_disk, servers):
@@ -260,6 +267,7 @@ def test_servers_whose_disk_is_full_are_named_and_nothing_is_lost(small_disk, se
 # -- only what the page says --
 
 
+@pytest.mark.req("MESH-JOIN-10")
 def test_a_machine_joins_with_the_permissions_that_the_page_lists_and_no_others():
     with fleet() as ships:
         (desk,) = ships.join("desk")

@@ -40,6 +40,7 @@ def stored(ships: Fleet) -> bytes:
     return b"".join(file.read_bytes() for place in places for file in place.rglob("*") if file.is_file())
 
 
+@pytest.mark.req("MESH-TRUST-1")
 def test_an_operator_of_the_servers_reads_no_message_and_no_reply(pair):
     """Everything that is published, directly and into mailboxes, and everything that is stored."""
     desk, vm = pair.nodes
@@ -79,6 +80,7 @@ def copy_of(node: FleetNode, folder: Path) -> str:
     return copy
 
 
+@pytest.mark.req("MESH-TRUST-13")
 @pytest.mark.parametrize("servers", SERVERS)
 def test_a_copy_of_a_member_speaks_as_it_until_it_is_revoked(servers, tmp_path):
     with fleet(servers) as ships:
@@ -94,6 +96,7 @@ def test_a_copy_of_a_member_speaks_as_it_until_it_is_revoked(servers, tmp_path):
             assert [each["payload"] for each in takes(desk, "behind it")] == ["behind it"]
 
 
+@pytest.mark.req("MESH-TRUST-13")
 def test_a_copy_of_the_machine_that_began_the_mesh_lets_in_anybody(pair, tmp_path):
     desk, vm = pair.nodes
     own, _ = membership_in(copy_of(desk, tmp_path))
@@ -112,6 +115,7 @@ def test_a_copy_of_the_machine_that_began_the_mesh_lets_in_anybody(pair, tmp_pat
     assert (found["standing"], found["own"]) == ("member", True)
 
 
+@pytest.mark.req("MESH-DAY-12")
 def test_of_a_copy_that_is_restored_beside_its_machine_both_daemons_stop(pair, tmp_path):
     _, vm = pair.nodes
     copy = copy_of(vm, tmp_path)

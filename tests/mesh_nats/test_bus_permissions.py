@@ -112,6 +112,7 @@ FORBIDDEN = {
 }
 
 
+@pytest.mark.req("MESH-TRUST-11")
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_a_node_may_not_do_what_is_not_its_own(servers, what):
     async def story():
@@ -132,6 +133,7 @@ def test_a_node_may_not_do_what_is_not_its_own(servers, what):
     run(story)
 
 
+@pytest.mark.req("MESH-TRUST-11")
 @pytest.mark.parametrize(
     "subject", ["bsc.l.vm.>", "bsc.l.>", "bsc.m.vm.*", "_INBOX_vm.>", "_INBOX.>", ">", "$KV.>", "bsc.j.*", "$JS.>"]
 )
@@ -200,6 +202,7 @@ def test_the_server_is_not_made_to_obey_its_own_confirmation(servers, command):
     run(story)
 
 
+@pytest.mark.req("MESH-TRUST-11")
 @pytest.mark.parametrize("board", [Board.CARDS, Board.DIRECTORY])
 def test_a_header_on_its_own_value_empties_no_board(servers, board):
     """`Nats-Rollup: all` makes the server forget everything else in a stream that allows it: of the cards also the list

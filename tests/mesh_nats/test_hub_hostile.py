@@ -53,6 +53,7 @@ def test_an_address_that_is_none_is_not_reached(host, port):
     run(story)
 
 
+@pytest.mark.req("MESH-TRUST-12")
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_who_knocks_without_end_is_heard_some_times_in_a_second(tmp_path, monkeypatch, guarded):
     if not guarded:

@@ -72,6 +72,7 @@ def test_a_restarted_node_reads_from_its_cursor_on(shared):
     run(story)
 
 
+@pytest.mark.req("MESH-TICKET-4")
 def test_a_letter_as_large_as_the_server_takes_arrives_and_a_larger_one_is_refused(shared):
     async def story():
         async with posts(shared, "gil", "hal") as [(gil, _), (_, hal)]:

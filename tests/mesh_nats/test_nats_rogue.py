@@ -97,6 +97,7 @@ def test_a_time_that_is_none_does_not_end_the_connecting(when):
     asyncio.run(story())
 
 
+@pytest.mark.req("MESH-TRUST-3")
 @pytest.mark.parametrize("apart", [True, False], ids=["two keys", "one key, the control"])
 def test_a_server_that_chooses_what_a_login_signs_gets_no_letter(apart):
     """Its nonce is what a letter to the other node would sign."""

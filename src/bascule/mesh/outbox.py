@@ -21,6 +21,7 @@ from gabp import codec
 
 # A receipt takes milliseconds where both are awake.
 RECEIPT_MS = 1_000
+# Then less and less often: a machine may be off for days, and is heard of when it is back.
 FIRST_RETRY_MS = 3_000
 LONGEST_RETRY_MS = 3_600_000
 

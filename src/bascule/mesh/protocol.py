@@ -178,6 +178,7 @@ BODY: codec.Decoder[Body] = codec.Decoder(Body, max_depth=codec.MAX_ANSWER_DEPTH
 
 # More groups than a machine has; those that are left out are asked as if nobody there were free.
 MAX_FREE_GROUPS = 100
+# As many as a daemon registers unless it is told otherwise.
 MAX_LISTED = 10_000
 
 
