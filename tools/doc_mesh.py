@@ -77,6 +77,7 @@ OVER = {
     f"{_M}courier MAX_BATCH_BYTES": "the next letter has the rest; one item that is larger goes alone",
     f"{_M}receipts MAX_TOGETHER": "committed at once",
     f"{_M}protocol MAX_LIVES": "the oldest is forgotten, and the end of the ledger that belongs to it",
+    f"{_M}protocol MAX_REVOKED_LIST": "the list is on the board alone",
     f"{_M}protocol MAX_FREE_GROUPS": "the rest is left out, in the order of names",
     f"{_M}protocol MAX_LISTED": "those that are online are listed first; the others are written to by their full name",
     f"{_M}ports MAX_VALUE_BYTES": "refused by the server, and passed over by whoever reads it; a list is cut to it",

@@ -20,7 +20,18 @@ from bascule.mesh.admissions import (
     Admissions,
     mesh_secret,
 )
-from bascule.mesh.cards import CARD_DAYS, DAY_MS, BadCard, Card, Revoked, read_card, sign_card, sign_revoked, text_of
+from bascule.mesh.cards import (
+    CARD_DAYS,
+    DAY_MS,
+    BadCard,
+    Card,
+    Revoked,
+    read_card,
+    read_revoked,
+    sign_card,
+    sign_revoked,
+    text_of,
+)
 from bascule.mesh.join_code import CODE_SECONDS, bus_key, public_text
 from bascule.mesh.knock import AnswerState, BadKnock, Party, Refusal, commitment_of, read_knock, words_between
 from bascule.mesh.membership import keys_of
@@ -360,7 +371,9 @@ def test_revoking_raises_the_number_and_ends_the_card_at_once(holder, laptop):
     card = holder.accept("laptop")
     holder.revoke("laptop")
     assert holder.roster.card("laptop") is None
-    assert (holder.roster.revoked.number, holder.roster.revoked.keys) == (1, [card.sign])
+    number, signed = holder.roster.revocations()
+    assert read_revoked(holder.own.mesh_key, "home", signed) == Revoked(mesh="home", number=number, keys=[card.sign])
+    assert holder.roster.revoked_keys == {card.sign}
     with pytest.raises(NotFound):
         holder.revoke("laptop")
     again = Joiner(holder, "other", holder.invite())
@@ -378,10 +391,36 @@ def test_an_older_list_or_card_never_takes_the_place_of_a_newer_one(holder, lapt
         assert not holder.roster.learn(tx, REVOKED_KEY, older_list)
         assert not holder.roster.learn(tx, "laptop", old)
     assert holder.roster.card("laptop") is None
-    # Control: a newer list is taken, whatever it says.
+    # Control: a newer list is taken.
+    newer = sign_revoked(holder.key, Revoked(mesh="home", number=2**50, keys=[text_of(bytes(32))]))
     with Transaction() as tx:
-        assert holder.roster.learn(tx, REVOKED_KEY, sign_revoked(holder.key, Revoked(mesh="home", number=2)))
-    assert holder.roster.card("laptop") is not None
+        assert holder.roster.learn(tx, REVOKED_KEY, newer)
+    assert holder.roster.revocations() == (2**50, newer)
+    assert holder.roster.is_revoked_key(text_of(bytes(32)))
+
+
+@pytest.mark.req("MESH-JOIN-9")
+@pytest.mark.parametrize("order", ["newer last", "older last"])
+def test_a_key_that_was_revoked_stays_so_though_a_newer_list_has_forgotten_it(holder, order):
+    """Lists of a machine that was put back from a backup in between."""
+    one, two = text_of(bytes([1] * 32)), text_of(bytes([2] * 32))
+    older = sign_revoked(holder.key, Revoked(mesh="home", number=1, keys=[one]))
+    newer = sign_revoked(holder.key, Revoked(mesh="home", number=2, keys=[two]))
+    for each in (older, newer) if order == "newer last" else (newer, older):
+        with Transaction() as tx:
+            assert holder.roster.learn(tx, REVOKED_KEY, each)
+    assert holder.roster.revoked_keys == {one, two}
+    assert holder.roster.revocations() == (2, newer)
+    with Transaction() as tx:
+        assert not holder.roster.learn(tx, REVOKED_KEY, older)
+
+
+def test_a_list_has_a_number_that_no_list_before_a_restore_had(holder, laptop):
+    laptop.ask()
+    holder.accept("laptop")
+    holder.revoke("laptop")
+    # As many lists as there are milliseconds would have had to be signed since the backup.
+    assert holder.roster.revocations()[0] >= holder.clock.wall_ms()
 
 
 def test_a_card_that_another_key_signed_is_not_taken(holder):

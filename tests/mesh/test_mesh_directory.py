@@ -47,6 +47,9 @@ class Mesh:
     def all(self) -> list[Card]:
         return list(self.cards.values())
 
+    def revocations(self) -> tuple[int, bytes]:
+        return 0, b""
+
     def list(self, name: str, *handles: str, group: str | None = None) -> None:
         agents = [ListedAgent(handle=each, groups=[group] if group else []) for each in handles]
         value = sign_directory(self.keys[name].sign, name, Listing(agents=agents))

@@ -94,6 +94,53 @@ def test_a_node_whose_creds_were_revoked_says_so_and_its_mail_waits_for_new_ones
 # -- restored and copied --
 
 
+def standing_of(node, name):
+    return next(each["standing"] for each in node.call("mesh.nodes")["nodes"] if each["node"] == name)
+
+
+def restore_after_revoking(ships):
+    """desk, which holds the mesh key, revokes two machines and is put back to before the second."""
+    desk, laptop = ships.nodes[:2]
+    desk.call("mesh.revoke", node="tablet")
+    backup = os.path.join(ships.folder, "before.db")
+    assert run_command("backup", backup, "--state-dir", desk.state).returncode == 0
+    desk.call("mesh.revoke", node="vm")
+    eventually(lambda: standing_of(laptop, "vm") == "revoked", "laptop hears of it")
+    desk.daemon.stop()
+    assert run_command("restore", backup, "--state-dir", desk.state).returncode == 0
+    desk.start()
+    desk.await_well()
+
+
+@pytest.mark.req("MESH-DAY-13")
+@pytest.mark.parametrize("servers", SERVERS)
+def test_a_revocation_that_the_holder_of_the_mesh_key_has_lost_is_told_to_it_by_the_others(servers):
+    with fleet(servers) as ships:
+        desk, laptop, *_ = ships.join("desk", "laptop", "vm", "tablet")
+        restore_after_revoking(ships)
+        eventually(lambda: standing_of(desk, "vm") == "revoked", "desk is told")
+        # And what it revokes next counts.
+        desk.call("mesh.revoke", node="laptop")
+        laptop.await_fault("revoked", "bascule mesh leave")
+
+
+_SAYS_NOTHING = """
+import bascule.mesh.engine as engine
+engine.Engine._may_inform = lambda self, name: False
+"""
+
+
+@pytest.mark.long
+def test_without_the_others_a_revoked_machine_would_be_a_member_again_for_the_holder():
+    """The control of the test before."""
+    with fleet(1) as ships:
+        desk, laptop, *_ = ships.join("desk", "laptop", "vm", "tablet", bug=_SAYS_NOTHING)
+        restore_after_revoking(ships)
+        laptop.send(desk, "control")
+        desk.await_message("control")
+        assert standing_of(desk, "vm") == "member"
+
+
 def tickets_after_a_restore(ships, wanted):
     """vm is restored from a backup that is older than what it confirmed since; how desk's tickets stand at both."""
     desk, vm = ships.nodes

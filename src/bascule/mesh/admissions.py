@@ -332,9 +332,11 @@ class Admissions:
                 f"{node} holds the mesh key: without it the mesh cannot go on",
                 hint="`bascule mesh leave` on this machine ends the mesh for it",
             )
-        old = self._roster.revoked or Revoked(mesh=own.mesh)
-        revoked = Revoked(mesh=own.mesh, number=old.number + 1, keys=[*old.keys, card.sign])
-        self._roster.put(tx, REVOKED_KEY, sign_revoked(mesh_secret(own), revoked))
+        keys = sorted(self._roster.revoked_keys | {card.sign})
+        # Not counted from the last: put back from a backup, this machine would give a number to two lists.
+        number = max(self._roster.revocations()[0] + 1, self._clock.wall_ms())
+        revoked = Revoked(mesh=own.mesh, number=number, keys=keys)
+        self._roster.put(tx, REVOKED_KEY, sign_revoked(mesh_secret(own), revoked), keys)
         request = self.requests.rows.get(card.sign)
         if request is not None:
             tx.put(self.requests, card.sign, None)
@@ -397,7 +399,7 @@ def mesh_secret(own: Membership) -> Ed25519PrivateKey:
     if own.mesh_secret is None:
         raise Conflict(
             "this node does not hold the mesh key",
-            hint="do it on the machine that began the mesh: `bascule node list` names it",
+            hint="do it on the machine that began the mesh: `bascule mesh status` there says so",
         )
     return Ed25519PrivateKey.from_private_bytes(bytes_of(own.mesh_secret))
 

@@ -58,7 +58,7 @@ class Card(_Wire, frozen=True, kw_only=True):
 
 
 class Revoked(_Wire, frozen=True, kw_only=True):
-    """Everything that was ever revoked. Numbers rise: a list with a lower one is an old one."""
+    """Everything that was ever revoked. Numbers rise: a list with a lower one is an older one."""
 
     mesh: Annotated[str, Meta(min_length=1, max_length=64)]
     number: Annotated[int, Meta(ge=0)] = 0

@@ -35,6 +35,7 @@ from bascule.mesh.outbox import Outbox
 from bascule.mesh.own_lives import OwnLives
 from bascule.mesh.ports import Board, Post
 from bascule.mesh.protocol import (
+    MAX_REVOKED_LIST,
     Anchor,
     Hello,
     LifeSign,
@@ -51,6 +52,8 @@ LISTING_MS = 500
 # What follows from a word of life, all of an outbox again and a look at every ticket, is done once in so long for one
 # node, however often it says hello.
 GREETING_MS = 100
+# A list of revoked cards is sent to one node once in so long, however often it says that it has an older one.
+REVOCATIONS_SECONDS = 60.0
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
 
@@ -125,6 +128,12 @@ class Engine:
         self.on_halt: Callable[[str], None] = lambda _why: None
         # Called with a node that is reachable again.
         self.on_seen: Callable[[str], None] = lambda _node: None
+        # Called with a list of revoked cards that another node has sent.
+        self.on_revocations: Callable[[bytes], None] = lambda _signed: None
+        self._cards = cards
+        # Nodes that have an older list than we; and when each got ours.
+        self._to_inform: set[str] = set()
+        self._informed_at: dict[str, float] = {}
         self._mailbox = ""
         self._read = 0
         self._cursor_due = False
@@ -236,6 +245,9 @@ class Engine:
         held = self._state.peer(name)
         is_of_it = held.anchor_key == node.card.sign
         yours = Anchor(held.seq, held.head) if held.seq and is_of_it else None
+        number, signed = self._cards.revocations()
+        sends_list = name in self._to_inform and len(signed) <= MAX_REVOKED_LIST
+        self._to_inform.discard(name)
         self.courier.say(
             node,
             Hello(
@@ -247,6 +259,8 @@ class Engine:
                 yours=yours,
                 ends=held.ends if is_of_it else [],
                 known_start=held.started if is_of_it else 0,
+                revoked=number,
+                revoked_list=signed.decode() if sends_list else "",
                 answer=answer,
             ),
         )
@@ -261,10 +275,23 @@ class Engine:
             self._greet(0.0)
         for callback in self.on_hello:
             callback(name, hello)
+        if hello.revoked_list:
+            self.on_revocations(hello.revoked_list.encode())
+        if hello.revoked < self._cards.revocations()[0] and self._may_inform(name):
+            # Put back from a backup, perhaps, and a machine is a member to it that is not one any more.
+            self._to_inform.add(name)
+            self._to_answer.add(name)
         if hello.answer or hello.started < self._state.peer(name).started:
             # It asks, or does not know a life of its own that we have heard of.
             self._to_answer.add(name)
         self._paced(node, partial(self._greeted, node))
+
+    def _may_inform(self, name: str) -> bool:
+        now = self._clock.monotonic()
+        if now - self._informed_at.get(name, float("-inf")) < REVOCATIONS_SECONDS:
+            return False
+        self._informed_at[name] = now
+        return True
 
     def _greeted(self, node: Node) -> None:
         self._say_again(node)

@@ -32,6 +32,8 @@ class KnownCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     signed: bytes
     at: int
+    # Under `_revoked`: the keys of all lists that were ever taken.
+    revoked: list[str] = []
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

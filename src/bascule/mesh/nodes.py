@@ -50,6 +50,9 @@ class Cards(Protocol):
     def all(self) -> Iterable[Card]:
         """Also those that do not count."""
 
+    def revocations(self) -> tuple[int, bytes]:
+        """The newest list of revoked cards: its number, and as it was signed. 0: there is none."""
+
 
 class Nodes:
     def __init__(self, identity: Identity, cards: Cards, clock: Clock) -> None:

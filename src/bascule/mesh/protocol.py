@@ -139,6 +139,9 @@ class Life(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 # The newest ones, the oldest first: whoever did not hear of one of them must know how little it began with.
 MAX_LIVES = 16
+# The longest list of revoked cards that is in a hello, in bytes: some thousand of them, which a server with the least
+# `max_payload` takes. A longer one is on the board alone.
+MAX_REVOKED_LIST = 256 * 1024
 Lives: TypeAlias = Annotated[list[Life], Meta(max_length=MAX_LIVES)]
 
 
@@ -155,6 +158,10 @@ class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     ends: Annotated[list[Anchor], Meta(max_length=MAX_LIVES)] = []
     # When the newest life of the receiver began that the sender has heard of.
     known_start: _Ms = 0
+    # The number of the newest list of revoked cards that the sender has.
+    revoked: Annotated[int, Meta(ge=0)] = 0
+    # That list as it was signed, for a receiver that has an older one.
+    revoked_list: Annotated[str, Meta(max_length=MAX_REVOKED_LIST)] = ""
     # The receiver should answer with one.
     answer: bool = False
 

@@ -4,7 +4,7 @@ A card counts while its key is not on the list and its time is not over. A list 
 known is an old one, and so is a card with a lower serial: whoever repeats what was on a board before gains nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from bascule.foundation.clock import Clock
@@ -61,8 +61,13 @@ class Roster:
         return sign in self._revoked_keys
 
     @property
-    def revoked(self) -> Revoked | None:
-        return self._revoked
+    def revoked_keys(self) -> frozenset[str]:
+        return self._revoked_keys
+
+    def revocations(self) -> tuple[int, bytes]:
+        """The newest list of revoked cards: its number, and as it was signed. 0: there is none."""
+        row = self.table.rows.get(REVOKED_KEY)
+        return (0, b"") if row is None or self._revoked is None else (self._revoked.number, row.signed)
 
     def signed(self, key: str) -> bytes | None:
         row = self.table.rows.get(key)
@@ -74,24 +79,30 @@ class Roster:
         """What a board or an answer brought; whether it is new. `BadCard` for what the mesh key has not signed."""
         mesh, mesh_key = self._must_have_identity()
         if key == REVOKED_KEY:
-            revoked = read_revoked(mesh_key, mesh, data)
-            if self._revoked is not None and revoked.number <= self._revoked.number:
-                return False
-        else:
-            card = read_card(mesh_key, mesh, data)
-            if card.node != key:
-                raise BadCard(f"the card of {card.node} under the name {key}")
-            old = self._cards.get(key)
-            if old is not None and card.serial <= old.serial:
-                return False
-            if old is None and len(self._cards) >= MAX_NODES:
-                raise BadCard(f"more than {MAX_NODES} nodes")
+            return self._learn_revoked(tx, read_revoked(mesh_key, mesh, data), data)
+        card = read_card(mesh_key, mesh, data)
+        if card.node != key:
+            raise BadCard(f"the card of {card.node} under the name {key}")
+        old = self._cards.get(key)
+        if old is not None and card.serial <= old.serial:
+            return False
+        if old is None and len(self._cards) >= MAX_NODES:
+            raise BadCard(f"more than {MAX_NODES} nodes")
         self.put(tx, key, data)
         return True
 
-    def put(self, tx: Transaction, key: str, data: bytes) -> None:
+    def _learn_revoked(self, tx: Transaction, revoked: Revoked, data: bytes) -> bool:
+        """A key that was revoked stays so, whatever a newer list says: the machine that signs them may have forgotten
+        one, because it was put back from a backup."""
+        number, newest = self.revocations()
+        if revoked.number <= number and self._revoked_keys.issuperset(revoked.keys):
+            return False
+        self.put(tx, REVOKED_KEY, data if revoked.number > number else newest, self._revoked_keys.union(revoked.keys))
+        return True
+
+    def put(self, tx: Transaction, key: str, data: bytes, revoked: Iterable[str] = ()) -> None:
         """What this node itself has signed or checked."""
-        tx.put(self.table, key, KnownCard(signed=data, at=self._clock.wall_ms()))
+        tx.put(self.table, key, KnownCard(signed=data, at=self._clock.wall_ms(), revoked=sorted(revoked)))
         tx.after.append(lambda: self._notify(key))
 
     def clear(self, tx: Transaction) -> None:
@@ -116,7 +127,9 @@ class Roster:
             self._revoked = (
                 None if new is None or identity is None else read_revoked(identity[1], identity[0], new.signed)
             )
-            self._revoked_keys = frozenset(self._revoked.keys if self._revoked is not None else ())
+            self._revoked_keys = frozenset() if self._revoked is None else frozenset(self._revoked.keys)
+            if new is not None:
+                self._revoked_keys |= frozenset(new.revoked)
         elif new is None or identity is None:
             self._cards.pop(key, None)
         else:

@@ -1,5 +1,7 @@
 """The mesh behind its method rows: puts the parts together."""
 
+from functools import partial
+
 from bascule.kernel.bridge import Bridge, Gauge, KernelServices
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import RemoteMail, Remotes
@@ -7,6 +9,7 @@ from bascule.kernel.retention import GcItem
 from bascule.mesh.declared import MeshDeclared
 from bascule.mesh.machine_ports import Machine
 from bascule.mesh.members import make_members
+from bascule.mesh.roster import REVOKED_KEY
 from bascule.mesh.settings import MeshSettings
 from bascule.mesh.traffic import MeshTraffic
 
@@ -26,6 +29,7 @@ class Mesh:
         self.traffic.cards = self.members.roster
         self.traffic.on_halt = self.members.news.twin_seen
         self.traffic.on_seen = self.members.news.node_seen
+        self.traffic.on_revocations = partial(self.members.news.take_card, REVOKED_KEY)
 
     def bridge(self) -> Bridge:
         return Bridge(

@@ -49,6 +49,8 @@ class MeshTraffic:
         self.on_halt: Callable[[str], None] = lambda _why: None
         # Called with a node that is reachable again.
         self.on_seen: Callable[[str], None] = lambda _node: None
+        # Called with a list of revoked cards that another node has sent.
+        self.on_revocations: Callable[[bytes], None] = lambda _signed: None
         self.state = MeshState(kernel.store)
         # None while this node is in no mesh.
         self.engine: Engine | None = None
@@ -80,6 +82,7 @@ class MeshTraffic:
             )
             self.engine.on_halt = self.on_halt
             self.engine.on_seen = self.on_seen
+            self.engine.on_revocations = self.on_revocations
             self._witnesses = Witnesses(self.engine, kernel.timers)
             self._remotes.add(self.engine)
         return self.engine
