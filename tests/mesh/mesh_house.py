@@ -24,11 +24,14 @@ class FakeHub:
         self.certificate_pem = "PEM"
         self.own_address = "127.0.0.1:4222"
         self.closed = False
+        self.started = False
 
     async def start(self) -> None:
         self.machine.fail_where("start")
+        self.started = True
 
     async def admit(self, node: str, bus_key: str) -> None:
+        assert self.started, "as the real one has it"
         self.machine.fail_where("admit")
         self.machine.admitted[node] = bus_key
 

@@ -81,6 +81,21 @@ def test_a_server_that_does_not_start_leaves_nothing_behind(house, place):
     assert house.new_mesh(), "control: it is tried again and works"
 
 
+def test_a_server_that_does_not_start_with_the_daemon_is_started_when_it_can_be(home):
+    """As when nats-server was uninstalled: the mesh goes on being followed, and can be left."""
+    home.fake.faults["start"] = NotReached(Fault.MISSING, "nats-server is not installed here")
+    home.restart()
+    home.follow()
+    assert home.fake.hub.closed
+    assert home.call("local", "mesh.status")["faults"][0]["what"] == "nats-server is not installed here"
+    home.fake.faults.clear()
+    home.follow()
+    assert home.fake.hub.started
+    assert home.fake.admitted.keys() == {"desk"}
+    home.person("mesh.leave")
+    assert home.call("local", "mesh.status")["standing"] == "none"
+
+
 def test_a_second_mesh_is_refused_with_what_to_do(home):
     with pytest.raises(Conflict, match="in a mesh already") as refused:
         home.person("mesh.new", mesh="other")

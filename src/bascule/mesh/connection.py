@@ -138,9 +138,7 @@ class Connection:
             self._show_cards(row, self.post)
         if row.hub_listen is not None:
             if self.hub is None:
-                hub = self._machine.make_hub(row)
-                self.hub = hub
-                await hub.start()
+                self.hub = await self._start_hub(row)
             await self._sync(self.hub)
         if self._place.row is not row:
             # Somebody left meanwhile: a post for the old row would speak with keys that nobody takes any more.
@@ -152,6 +150,16 @@ class Connection:
                 self.post.on_wiped(partial(self._make_again, row))
             await self.post.open(_CardReader(self.traffic.begin(self.post, row), self._take_card))
         self._show_cards(row, self.post)
+
+    async def _start_hub(self, row: Membership) -> MemberHub:
+        """One that did not start is not kept: it can neither admit anybody nor start a second time."""
+        hub = self._machine.make_hub(row)
+        try:
+            await hub.start()
+        except BaseException:
+            await hub.close()
+            raise
+        return hub
 
     async def _make_again(self, row: Membership) -> None:
         """The server has lost everything. No promise rests on it: what was under way is in the outboxes."""
