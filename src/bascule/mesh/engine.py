@@ -116,7 +116,7 @@ class Engine:
             log=log,
             publish=events.publish,
             on_hello=self._hello,
-            on_lost_life=lambda node: self._paced(node, partial(self._say_again, node)),
+            on_lost_life=partial(self._paced, self._say_again),
             on_stranger=self._meet,
         )
         # Why nothing is sent or taken any more; None while all is well.
@@ -134,9 +134,10 @@ class Engine:
         self._closed = False
         self._signs_life = False
         self._meeting: set[str] = set()
-        # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
+        # Nodes whose hello is to be answered.
         self._to_answer: set[str] = set()
-        self._recent: dict[str, Callable[[], None] | None] = {}
+        # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
+        self._recent: dict[str, Callable[[Node], None] | None] = {}
         # Nodes that have had this life begin later, each once.
         self._moved_by: set[str] = set()
         self.nodes.on_alive = self._alive
@@ -264,7 +265,7 @@ class Engine:
         if hello.answer or hello.started < self._state.peer(name).started:
             # It asks, or does not know a life of its own that we have heard of.
             self._to_answer.add(name)
-        self._paced(node, partial(self._greeted, node))
+        self._paced(self._greeted, node)
 
     def _greeted(self, node: Node) -> None:
         self._say_again(node)
@@ -276,24 +277,25 @@ class Engine:
     def _alive(self, node: Node) -> None:
         if node.life_sign is not None:
             self._learn_life(node, node.life_sign)
-        self._paced(node, partial(self._greeted, node))
+        self._paced(self._greeted, node)
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _paced(self, node: Node, act: Callable[[], None]) -> None:
+    def _paced(self, act: Callable[[Node], None], node: Node) -> None:
         """Now, or once when the pause is over."""
         name = node.card.node
-        if name in self._recent:
-            self._recent[name] = act
-        else:
+        if name not in self._recent:
             self._recent[name] = None
             self._timers.after_ms(GREETING_MS, partial(self._pause_over, node))
-            act()
+            act(node)
+        elif self._recent[name] != self._greeted:
+            # That one does what the other does, and more.
+            self._recent[name] = act
 
     def _pause_over(self, node: Node, _now: float) -> None:
-        act = self._recent.pop(node.card.node, None)
+        act = self._recent.pop(node.card.node)
         if act is not None and not self._closed:
-            self._paced(node, act)
+            self._paced(act, node)
 
     def _learn_life(self, node: Node, word: Hello | LifeSign) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again. The
