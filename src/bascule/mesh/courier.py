@@ -145,21 +145,23 @@ class Courier:
     def _batches(
         self, name: str, item_ids: list[str], most: int, *, receipts: bool
     ) -> Iterable[tuple[list[str], list[bytes]]]:
+        """Items as they go into one envelope each, with the ids of those that are kept until they are confirmed."""
+        taken = self._pop_receipts(name) if receipts else []
+        parts: list[tuple[str | None, bytes]] = [
+            (None, codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS]))) for at in range(0, len(taken), MAX_ITEMS)
+        ]
+        parts += [(item_id, self._items.rows[item_id].data) for item_id in item_ids]
         items: list[bytes] = []
         ids: list[str] = []
         size = 0
-        if receipts and (taken := self._pop_receipts(name)):
-            for at in range(0, len(taken), MAX_ITEMS):
-                items.append(codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS])))
-                size += len(items[-1])
-        for item_id in item_ids:
-            data = self._items.rows[item_id].data
+        for item_id, data in parts:
             if items and (len(items) >= most or size + len(data) > MAX_BATCH_BYTES):
                 yield ids, items
                 items, ids, size = [], [], 0
             items.append(data)
-            ids.append(item_id)
             size += len(data)
+            if item_id is not None:
+                ids.append(item_id)
         if items:
             yield ids, items
 
