@@ -1,14 +1,17 @@
 """The methods about membership, with a machine that fails as the test says."""
 
+import msgspec
 import pytest
 from joining_scene import Holder, Joiner
 from mesh_house import FakeMachine, MeshHouse
 
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PeerFailed, Unavailable
-from bascule.mesh.cards import CARD_DAYS, DAY_MS, Revoked, sign_card, sign_revoked
+from bascule.mesh.admissions import mesh_secret
+from bascule.mesh.cards import CARD_DAYS, DAY_MS, Keys, Revoked, sign_card, sign_revoked
 from bascule.mesh.join_code import read_code
 from bascule.mesh.knock import AnswerState
 from bascule.mesh.machine_ports import NotReached
+from bascule.mesh.membership import keys_of
 from bascule.mesh.membership_views import CARD_ENDS_SOON_DAYS, REMEDIES
 from bascule.mesh.ports import Board, Fault, PostState
 from bascule.mesh.records import Standing
@@ -211,9 +214,6 @@ def test_a_card_that_the_mesh_key_did_not_sign_is_nobodys(home):
 
 
 def test_a_list_that_names_us_ends_our_place(home):
-    from bascule.mesh.admissions import mesh_secret
-    from bascule.mesh.membership import keys_of
-
     own = home.parts.members.place.row
     revoked = Revoked(mesh="home", number=1, keys=[keys_of(own).public[0]])
     home.posted(REVOKED_KEY, sign_revoked(mesh_secret(own), revoked))
@@ -235,6 +235,38 @@ def test_a_clone_stops_until_a_person_keeps_it(home):
     home.person("mesh.keep")
     assert home.call("local", "mesh.status")["standing"] == Standing.MEMBER
     assert home.call("local", "mesh.status")["connected"]
+
+
+# -- what was for others --
+
+
+def _sent_to_laptop(home):
+    _joined(home)
+    home.register("Ada")
+    sent = home.call("agent:Ada", "messages.send", {"agentId": "Jerry@laptop", "payload": "for this laptop alone"})
+    assert home.parts.traffic.state.out.rows
+    return lambda: home.call("person", "tickets.show", {"ticketId": sent["ticketId"]})
+
+
+def test_what_is_open_ends_when_this_machine_leaves(home):
+    """In the next mesh another machine may be called as one of this was."""
+    show = _sent_to_laptop(home)
+    home.person("mesh.leave")
+    assert (show()["status"], show()["reason"]) == ("cancelled", "this machine left the mesh")
+    state = home.parts.traffic.state
+    assert not any(table.rows for table in (state.out, state.home, state.copies, state.peers, state.cursors))
+
+
+def test_another_machine_under_the_name_of_one_that_is_gone_gets_none_of_its_messages(home):
+    """This machine was away, and hears of the new card before it hears that the old one was revoked."""
+    show = _sent_to_laptop(home)
+    old = home.parts.members.roster.card("laptop")
+    sign, box, bus = Keys.new().public
+    new = msgspec.structs.replace(old, sign=sign, box=box, bus=bus, serial=old.serial + 1)
+    home.posted("laptop", sign_card(mesh_secret(home.parts.members.place.row), new))
+    assert home.parts.members.roster.card("laptop") == new
+    assert home.parts.traffic.state.out.rows == {}
+    assert show()["status"] == "cancelled"
 
 
 # -- what is wrong --

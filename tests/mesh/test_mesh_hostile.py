@@ -365,3 +365,32 @@ def test_a_revoked_node_is_cut_off_and_its_open_tickets_end(three: Machines) -> 
     assert "revoked" in laptop.show(ticket)["reason"]
     with pytest.raises(BasculeError):
         laptop.send("Ada", "Mallory@evil")
+
+
+def test_a_machine_that_takes_the_name_of_a_revoked_one_gets_nothing_that_was_for_it(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop, evil = three["laptop"], three["evil"]
+    for ticket in ("answered", "open"):
+        evil.send("Mallory", "Ada@laptop", ticketId=ticket)
+        three.settle()
+    answered, still_open = laptop.take("Ada")
+    laptop.reply("Ada", answered["ticketId"], "for the old one alone")
+    three.settle()
+    assert evil.show("answered")["status"] == "responded"
+    three.revoke("evil")
+    three.settle()
+    assert laptop.show(still_open["ticketId"])["reason"] == "evil was revoked"
+    with pytest.raises(BasculeError):
+        laptop.reply("Ada", still_open["ticketId"])
+
+    three.machines.pop("evil").house.close()
+    three.revoked.clear()
+    added: list[Item] = []
+    monkeypatch.setattr(laptop.engine.outbox, "add", lambda _tx, _node, item, *_: added.append(item))
+    three.machines["evil"] = Machine(three, "evil", "Eve")
+    laptop.house.run(lambda: laptop.engine.card_changed("evil"))
+    three.settle()
+    # Its ledger is a short one, as after a backup was put back.
+    assert laptop.mesh.state.peer("evil").began < 5
+    assert added == []

@@ -46,13 +46,13 @@ def test_a_message_to_a_machine_that_confirms_nothing_is_refused_when_its_outbox
 def test_more_receipts_than_one_letter_holds_go_in_several(pair: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a disk that stood still for seconds."""
     laptop, desk = pair["laptop"], pair["desk"]
-    heard: list[Taken] = []
+    confirmed: list[Taken] = []
     receipts = laptop.engine._arrivals.receipts
-    monkeypatch.setattr(receipts, "add", lambda _name, receipt, _envelope: heard.extend(receipt.taken))
+    monkeypatch.setattr(receipts, "add", lambda _name, receipt, _envelope: confirmed.extend(receipt.taken))
     many = [Taken(id=f"i-{number}", ticket="t") for number in range(MAX_ITEMS * (MAX_ITEMS + 1))]
     desk.house.run(lambda: [desk.engine.courier.confirm("laptop", each) for each in many])
     pair.settle()
-    assert heard == many
+    assert confirmed == many
 
 
 def test_an_offer_as_old_as_the_copies_that_were_dropped_is_refused_as_late(

@@ -489,6 +489,10 @@ class Engine:
         for ticket_id, ticket in list(self._state.home.rows.items()):
             if card.node in ticket.nodes and not self.home.has_other(tx, ticket_id, ticket, card.node):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
+        self.copies.revoked(tx, card)
+        self._arrivals.newly_held.discard(card.node)
+        if card.node in self._state.peers.rows:
+            tx.put(self._state.peers, card.node, None)
         if tx.puts:
             tx.subject = card.node
             self._journal.commit(tx, DAEMON, "mesh.revoked")

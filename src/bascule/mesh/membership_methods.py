@@ -407,6 +407,7 @@ class MembershipMethods:
         assert row is not None
         tx.subject = row.node
         tx.details = {"mesh": row.mesh}
+        self.connection.traffic.left(tx)
         self.admissions.clear(tx)
         # Cards are read with the key of our row: they go first, and come back after it.
         self.roster.clear(tx)
