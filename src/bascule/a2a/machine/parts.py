@@ -26,7 +26,7 @@ def payload_of(parts: Iterable[Part]) -> Any:
 
 
 def shown_of(parts: Iterable[Part]) -> Any:
-    """The same for what an agent elsewhere contents: its files are shown as what they are, and fetched by nobody."""
+    """The same for what an agent elsewhere says: its files are shown as what they are, and fetched by nobody."""
     return _joined(
         [_file(part) if part.WhichOneof("content") in ("raw", "url", None) else _content(part) for part in parts]
     )
