@@ -43,6 +43,23 @@ def test_a_message_to_a_machine_that_confirms_nothing_is_refused_when_its_outbox
     assert len(desk.take("Jerry")) == 4
 
 
+def test_a_machine_that_is_no_member_any_more_tries_to_send_nothing(pair: Machines) -> None:
+    """As one whose disk was copied. If a person keeps it, what waited is sent by the engine that it has then."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    desk.house.run(desk.post.disconnect)
+    laptop.send("Ada", "Jerry@desk")
+    outbox, due = laptop.engine.outbox, []
+    laptop.house.run(laptop.mesh.not_member)
+    outbox.on_due = lambda *given: due.append(given)
+    pair.advance(7_200)
+    assert due == []
+    laptop.house.run(lambda: laptop.mesh.member(laptop.membership))
+    desk.house.run(desk.post.connect)
+    laptop.open()
+    pair.settle()
+    assert len(desk.take("Jerry")) == 1
+
+
 def test_more_receipts_than_one_letter_holds_go_in_several(pair: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a disk that stood still for seconds."""
     laptop, desk = pair["laptop"], pair["desk"]

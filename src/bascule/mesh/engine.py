@@ -165,6 +165,7 @@ class Engine:
 
     def close(self) -> None:
         self.detach()
+        self.outbox.close()
         self._closed = True
 
     def halt(self, why: str) -> None:
