@@ -138,7 +138,7 @@ class Outgoing:
         tx.put(self._letters, message.ticket_id, letter)
         tx.after.append(partial(self._start_delivery, message.ticket_id))
 
-    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+    def ended(self, tx: Transaction, ticket_id: str, status: str) -> None:
         letter = self._letters.rows.get(ticket_id)
         # When its time is over it goes on: a late answer still counts.
         if letter is None or status != "cancelled" or letter.stage is Stage.OVER:

@@ -170,14 +170,10 @@ class Courier:
         return node.pair.seal(self._body(halves, items))
 
     def _body(self, halves: bytes, items: list[bytes]) -> bytes:
-        anchor = codec.encode(self.anchor())
+        anchor = codec.encode(Anchor.of(self._journal.durable_head))
         return b'{"v":%d,"started":%d,%b"anchor":%b,"items":[%b]}' % (
             *(VERSION, self._lives.started, halves, anchor, b",".join(items)),
         )
-
-    def anchor(self) -> Anchor:
-        seq, head = self._journal.durable_head
-        return Anchor(seq, head.hex() if seq else "")
 
     @property
     def max_item_bytes(self) -> int:

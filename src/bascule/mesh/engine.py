@@ -436,7 +436,7 @@ class Engine:
     def send(self, tx: Transaction, message: Outgoing) -> None:
         self.home.send(tx, message)
 
-    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+    def ended(self, tx: Transaction, ticket_id: str, status: str) -> None:
         self.home.ended(tx, ticket_id)
 
     def dropped(self, tx: Transaction, ticket_id: str) -> None:

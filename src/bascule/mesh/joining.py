@@ -234,7 +234,6 @@ class Joining:
             card=signed,
             owner=card.owner,
             owner_name=card.owner_name,
-            joined_at=self._clock.wall_ms(),
             asking=None,
         )
         with Transaction() as tx:

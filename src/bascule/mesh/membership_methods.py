@@ -251,7 +251,6 @@ class MembershipMethods:
             owner=owner,
             owner_name=shown,
             card=signed,
-            joined_at=self._clock.wall_ms(),
         )
         return row, signed
 

@@ -42,6 +42,11 @@ class Anchor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seq: Annotated[int, Meta(ge=0)] = 0
     head: Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{64})?$(?!\n)")] = ""
 
+    @classmethod
+    def of(cls, head: tuple[int, bytes]) -> "Anchor":
+        """`head`: number and hash of a record."""
+        return cls(head[0], head[1].hex() if head[0] else "")
+
     def __str__(self) -> str:
         """As records name it."""
         return f"{self.seq}:{self.head}"

@@ -45,7 +45,6 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     replicas: int = 1
     # We run the server: where it listens.
     hub_listen: str | None = None
-    joined_at: int = 0
     # While waiting.
     asking: Asking | None = None
 

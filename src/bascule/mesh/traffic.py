@@ -156,9 +156,7 @@ class MeshTraffic:
         return [GcItem(what="copies of other machines' tickets", count=self.engine.sweep(tx), why="their time is over")]
 
     def _anchors(self, call: Call, params: Nothing) -> Deferred[rows.PeerAnchors] | rows.PeerAnchors:
-        if self._witnesses is None:
-            return rows.PeerAnchors(anchors=[])
-        return self._witnesses.ask(call, params)
+        return rows.PeerAnchors(anchors=[]) if self._witnesses is None else self._witnesses.ask()
 
     def _of_engine(self, choose: "Callable[[Engine], Handler[P]]") -> "Handler[P]":
         """A handler of the engine that there is when the call comes."""
