@@ -119,14 +119,14 @@ class Connection:
 
     async def _try(self) -> str | None:
         try:
-            await self._bring()
+            await self._reconcile()
         except NotReached as error:
             return error.detail
         except OSError as error:
             return f"{type(error).__name__}: {error}"
         return None
 
-    async def _bring(self) -> None:
+    async def _reconcile(self) -> None:
         row = self._place.row
         if row is None or row.standing is not Standing.MEMBER or (self._of is not None and not _same(self._of, row)):
             await self._end()

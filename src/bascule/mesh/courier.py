@@ -72,7 +72,7 @@ class Courier:
             self._timers.call_off(deadline)
         return self._receipts.pop(name, [])
 
-    def say(self, node: Node, item: Item) -> None:
+    def send_unconfirmed(self, node: Node, item: Item) -> None:
         """What is not confirmed: directly if the node is there, and into its mailbox if it may be away."""
         if not self.allowed():
             return

@@ -34,13 +34,7 @@ from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.own_lives import OwnLives
 from bascule.mesh.ports import Board, Post
-from bascule.mesh.protocol import (
-    Anchor,
-    Hello,
-    LifeSign,
-    ListedAgent,
-    Listing,
-)
+from bascule.mesh.protocol import Anchor, Hello, LifeSign, ListedAgent, Listing
 from bascule.mesh.records import Cursor
 from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
@@ -48,8 +42,8 @@ from bascule.mesh.state import MeshState
 _replace = msgspec.structs.replace
 # The list of agents is put on its board this long after a change: a client that reconnects is one change.
 LISTING_MS = 500
-# What follows from a word of life, all of an outbox again and a look at every ticket, is done once in so long for one
-# node, however often it says hello.
+# A hello or a sign of life has the whole outbox of its node sent again, and every ticket looked at: once in so long for
+# one node, however often it says hello.
 GREETING_MS = 100
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
@@ -115,7 +109,7 @@ class Engine:
             timers=timers,
             log=log,
             publish=events.publish,
-            on_hello=self._hello,
+            on_hello=self._receive_hello,
             on_lost_life=partial(self._paced, self._say_again),
             on_stranger=self._meet,
         )
@@ -142,7 +136,7 @@ class Engine:
         self._moved_by: set[str] = set()
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
-        self.nodes.on_last_word = self._last_word_of_twin
+        self.nodes.on_twin_stopped = self._twin_stopped
         self.nodes.has_free_member = mail.has_free_member
         self.courier.allowed = lambda: self.halted is None
         # Called with each hello, for `ledger verify --peers`.
@@ -238,7 +232,7 @@ class Engine:
         held = self._state.peer(name)
         is_of_it = held.anchor_key == node.card.sign
         yours = Anchor(held.seq, held.head) if held.seq and is_of_it else None
-        self.courier.say(
+        self.courier.send_unconfirmed(
             node,
             Hello(
                 life=self.life,
@@ -253,12 +247,12 @@ class Engine:
             ),
         )
 
-    def _hello(self, node: Node, hello: Hello) -> None:
+    def _receive_hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
         self._learn_life(node, hello)
         if name not in self._moved_by and self.lives.begin_behind(hello.known_start):
-            # Else our word stays that of an earlier life, which says nothing. From each node once: one that lies must
-            # not have us greet all others without end.
+            # Else we stay an earlier life to that node, and it ignores how we began. From each node once: one that lies
+            # must not have us greet all others without end.
             self._moved_by.add(name)
             self._greet(0.0)
         for callback in self.on_hello:
@@ -298,16 +292,16 @@ class Engine:
         if act is not None and not self._closed:
             self._paced(act, node)
 
-    def _learn_life(self, node: Node, word: Hello | LifeSign) -> None:
-        """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again. The
-        word of an earlier life says nothing: that had less of course."""
+    def _learn_life(self, node: Node, sign: Hello | LifeSign) -> None:
+        """A node whose new life begins with fewer records than it has told us of was rolled back: what it confirmed
+        behind them goes again (`_say_again`). An earlier life began with fewer of course."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if word.started > peer.started:
+        if sign.started > peer.started:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
-            missed = [life.began for life in word.lives if life.started > peer.started]
-            began = min([word.began.seq, *missed])
+            missed = [life.began for life in sign.lives if life.started > peer.started]
+            began = min([sign.began.seq, *missed])
             tx = Transaction()
-            tx.put(self._state.peers, name, _replace(peer, started=word.started, began=began))
+            tx.put(self._state.peers, name, _replace(peer, started=sign.started, began=began))
             self._journal.commit_quietly(tx)
 
     def _say_again(self, node: Node) -> None:
@@ -354,22 +348,21 @@ class Engine:
             # One of our own before this: whoever runs the server can repeat it for ever. A double has begun since.
             return
         elif self._seen_ourselves and sign.life != self._other_life:
-            # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
+            # Perhaps the last sign of our own life before, on its way for long. One that lives gives another.
             self._other_life = sign.life
         elif self._seen_ourselves:
             self._stop_as_twin()
 
-    def _last_word_of_twin(self, life: str) -> None:
+    def _twin_stopped(self, life: str) -> None:
         if life == self.life:
             self._stop_as_twin()
 
     def _stop_as_twin(self) -> None:
         """And have the other one stop, which may have seen nothing yet: only a person knows which of the two stays."""
         if self.halted is None:
-            word = Listing(agents=[], twin=self._other_life)
-            self.post.put(
-                Board.DIRECTORY, self.identity.node, sign_directory(self.identity.keys.sign, self.identity.node, word)
-            )
+            listing = Listing(agents=[], twin=self._other_life)
+            value = sign_directory(self.identity.keys.sign, self.identity.node, listing)
+            self.post.put(Board.DIRECTORY, self.identity.node, value)
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 
     def agents_changed(self) -> None:
@@ -488,7 +481,7 @@ class Engine:
             if item.node == card.node:
                 self.outbox.remove(tx, item_id)
         for ticket_id, ticket in list(self._state.home.rows.items()):
-            if card.node in ticket.nodes and not self.home.has_other(tx, ticket_id, ticket, card.node):
+            if card.node in ticket.nodes and not self.home.drop_node(tx, ticket_id, ticket, card.node):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
         self.copies.revoked(tx, card)
         self._arrivals.newly_held.discard(card.node)

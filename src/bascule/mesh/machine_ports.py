@@ -1,4 +1,4 @@
-"""What membership needs of the machine: a server as a child, a post as a member, and a way to ask before one is one."""
+"""What membership needs of the machine: a server as a child, the post of a member, and a way to ask to become one."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
@@ -86,7 +86,7 @@ class PeerFacts(NamedTuple):
 
     # None: nothing was heard of it since we are connected.
     reachable: bool | None = None
-    # Wall time of the last change of that.
+    # Wall time when it was last heard of; 0: not in this life.
     since: int = 0
     version: str = ""
     # What waits here for it, and since when the oldest does.

@@ -1,6 +1,6 @@
 """What other nodes have confirmed: taken out of the outbox, a moment later and many together.
 
-Nobody waits for it. If this daemon dies before, the items go again and get the same receipts (rule 2).
+Nobody waits for it. If this daemon dies before, the items go again and get the same receipts.
 """
 
 from collections.abc import Callable

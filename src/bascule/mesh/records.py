@@ -103,7 +103,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     node: str
     home: str
     use_by: int
-    # Of the newest word of its home that was followed.
+    # Of the newest status of its home that was applied here.
     rank: int = 0
     # Replies that were made here, and that home has confirmed.
     replies: int = 0
