@@ -1,5 +1,7 @@
 """A house whose machine is a fake: a hub that notes who may log in, and a post that notes what is put."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from joining_scene import Joiner
@@ -14,6 +16,7 @@ from bascule.mesh.records import Membership
 from bascule.mesh.service import Mesh
 from bascule.mesh.settings import MeshSettings
 from bascule.testing.house import House
+from patience import PATIENCE
 
 
 class FakeHub:
@@ -162,6 +165,10 @@ class MeshHouse(House):
         """Until the machine is as the store says."""
         self._within(_done(self.parts.members.connection.follow()))
 
+    def until(self, condition: Callable[[], object]) -> None:
+        """Let what runs in the background go on until this is true."""
+        self._within(_until(condition))
+
     def knock(self, joiner: Joiner, *, reveal: bool = True) -> KnockAnswer:
         for last in (False, True) if reveal else (False,):
             data = self._within(self.parts.members.answer_knock("", joiner.bytes(reveal=last)))
@@ -181,6 +188,12 @@ class MeshHouse(House):
             self._within(self.parts.members.close())
         super().restart(**how)
         self.follow()
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - knocking sets no event
+            await asyncio.sleep(0.02)
 
 
 async def _done(later: Any) -> None:

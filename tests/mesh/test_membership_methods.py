@@ -8,8 +8,8 @@ from mesh_house import FakeMachine, MeshHouse
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PeerFailed, Unavailable
 from bascule.mesh.admissions import mesh_secret
 from bascule.mesh.cards import CARD_DAYS, DAY_MS, Keys, Revoked, sign_card, sign_revoked
-from bascule.mesh.join_code import read_code
-from bascule.mesh.knock import AnswerState
+from bascule.mesh.join_code import read_code, write_code
+from bascule.mesh.knock import AnswerState, write_answer
 from bascule.mesh.machine_ports import NotReached
 from bascule.mesh.membership import keys_of
 from bascule.mesh.membership_views import CARD_ENDS_SOON_DAYS, REMEDIES
@@ -17,6 +17,7 @@ from bascule.mesh.ports import Board, Fault, PostState
 from bascule.mesh.records import Standing
 from bascule.mesh.roster import REVOKED_KEY
 from bascule.mesh.skew import SKEW_STOP_MS, SKEW_WARN_MS
+from bascule.testing.stores import HeldStore
 
 
 @pytest.fixture
@@ -110,6 +111,32 @@ def test_only_the_person_changes_anything(home):
         for principal in ("local", "agent:Jerry"):
             with pytest.raises(Forbidden):
                 home.call(principal, method, params)
+
+
+# -- joining --
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_a_full_disk_does_not_end_the_waiting_for_an_answer(is_accepted):
+    store = HeldStore(hold=False)
+    with MeshHouse(store=store) as house:
+        holder = Holder(house.clock)
+
+        async def ask_to_join(_login, _node, data, _seconds):
+            return write_answer(holder.take(data))
+
+        house.fake.ask_to_join = ask_to_join
+        house.person("mesh.join", code=write_code(holder.invite()), node="laptop")
+        house.until(lambda: list(holder.admissions.asked()))
+        store.hold = True
+        holder.accept("laptop") if is_accepted else holder.deny("laptop")
+        house.until(lambda: store.waiting)
+        house.run(store.fail)
+        store.hold = False
+        wanted = Standing.MEMBER if is_accepted else None
+        house.until(lambda: house.parts.members.place.standing is wanted)
+        ended = house.call("local", "mesh.status").get("ended", "")
+        assert ("said no" in ended) is not is_accepted
 
 
 # -- letting in --

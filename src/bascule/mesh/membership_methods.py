@@ -250,7 +250,6 @@ class MembershipMethods:
             keys=seeds_of(keys),
             owner=owner,
             owner_name=shown,
-            card=signed,
         )
         return row, signed
 

@@ -54,9 +54,7 @@ class MembershipNews:
         card = self._roster.known(own.node)
         if card is None or (card.sign, card.box, card.bus) != keys_of(own).public:
             raise BadCard("a card in our name for other keys")
-        row = msgspec.structs.replace(
-            own, card=self._roster.signed(own.node), owner=card.owner, owner_name=card.owner_name
-        )
+        row = msgspec.structs.replace(own, owner=card.owner, owner_name=card.owner_name)
         self._place.change(tx, Event.RENEWED, row)
 
     def node_seen(self, node: str) -> None:

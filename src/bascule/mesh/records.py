@@ -33,8 +33,6 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: tuple[str, str, str]
     owner: str
     owner_name: str = ""
-    # As it was signed; None while waiting.
-    card: bytes | None = None
     # Where NATS is: "nats://host:port" or "tls://host:port".
     servers: tuple[str, ...] = ()
     # The one certificate that is believed; None: the system's authorities.
