@@ -280,6 +280,36 @@ def test_a_message_for_any_machine_goes_to_another_persons_when_nobody_is_free_o
     assert message["from"] == "Ada@laptop"
 
 
+def _deny_laptop(bob: Machine) -> None:
+    peers = bob.mesh.state.peers.rows
+    peers["laptop"] = msgspec.structs.replace(peers["laptop"], met=False)
+
+
+def test_a_message_for_any_machine_that_one_of_them_refuses_goes_to_the_next(with_bob: Machines) -> None:
+    laptop, desk = with_bob["laptop"], with_bob["desk"]
+    _deny_laptop(with_bob["bob"])
+    _wait_for_work(with_bob, "bob")
+    ticket = laptop.send("Ada", "reviewers@any")
+    with_bob.settle()
+    assert laptop.mesh.state.home.rows[ticket].refused == ("bob",)
+    waiting = desk.house.begin("agent:R-desk", "inbox.take", {"agentId": "R-desk", "waitMs": 600_000})
+    for _ in range(20):
+        with_bob.advance(3)
+        with_bob.settle()
+    assert len(waiting.result()["messages"]) == 1
+    assert laptop.mesh.state.home.rows[ticket].nodes == ("bob", "desk"), "control: nobody was asked twice"
+
+
+def test_a_message_for_any_machine_ends_when_the_last_that_has_the_group_refuses_it(with_bob: Machines) -> None:
+    laptop = with_bob["laptop"]
+    _deny_laptop(with_bob["bob"])
+    with_bob.revoke("desk")
+    ticket = laptop.send("Ada", "reviewers@any")
+    with_bob.settle()
+    assert laptop.show(ticket)["status"] == "cancelled"
+    assert "bob does not take it" in laptop.show(ticket)["reason"]
+
+
 def test_without_the_order_another_persons_machine_would_be_asked_first(
     with_bob: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

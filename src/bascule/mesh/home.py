@@ -169,6 +169,23 @@ class Home:
                 return True
         return False
 
+    def pass_on(self, tx: Transaction, item: OutItem) -> bool:
+        """This node will never take it: another one of the group gets the offer, unless one has it. False if none is
+        left."""
+        ticket = self._state.home.rows.get(item.ticket)
+        message = self._mail.outgoing(item.ticket)
+        if ticket is None or message is None or not ticket.any:
+            return False
+        ticket = _replace(ticket, refused=(*ticket.refused, item.node))
+        tx.put(self._state.home, item.ticket, ticket)
+        return bool(ticket.arrived) or self._offer_to_other(tx, message, ticket)
+
+    def _offer_to_other(self, tx: Transaction, message: Outgoing, ticket: HomeTicket) -> bool:
+        """First to those that were not asked."""
+        having = (each for each in self._nodes.candidates(ticket.handle) if each not in ticket.refused)
+        others = sorted(having, key=lambda each: each in ticket.nodes)
+        return any(self._try_offer(tx, message, ticket, each) for each in others)
+
     def _try_offer(self, tx: Transaction, message: Outgoing, ticket: HomeTicket, node: str) -> bool:
         """False where there is no room for it: there is no caller here who could be told."""
         try:
@@ -187,9 +204,8 @@ class Home:
         if not was_last:
             return True
         message = self._mail.outgoing(ticket_id)
-        having = self._nodes.candidates(ticket.handle) if ticket.any and message is not None else []
-        others = sorted((each for each in having if each != revoked), key=lambda each: each in nodes)
-        return any(message and self._try_offer(tx, message, ticket, each) for each in others) or bool(arrived)
+        is_offered = ticket.any and message is not None and self._offer_to_other(tx, message, ticket)
+        return is_offered or bool(arrived)
 
     def ask_around(self, tx: Transaction, item: OutItem) -> bool:
         """Nobody is free there: a node that was not asked gets the offer. Once all were, the one that was asked longest
@@ -201,7 +217,7 @@ class Home:
         if ticket is None or message is None or not ticket.any or self._clock.wall_ms() - item.at < ASK_AROUND_MS:
             return False
         having = self._nodes.candidates(ticket.handle)
-        others = [node for node in ticket.nodes if node != item.node and node in having]
+        others = [node for node in ticket.nodes if node not in (item.node, *ticket.refused) and node in having]
         if not others:
             return False
         return self._try_offer(tx, message, ticket, others[0])

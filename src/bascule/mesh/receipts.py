@@ -106,6 +106,7 @@ class Receipts:
             else:
                 self._outbox.later(name, taken.id)
         else:
-            why = taken.refused if taken.refused in FINAL else "policy"
             self._outbox.remove(tx, taken.id)
-            self._refuse(node_principal(name), rows.RefusedParams(ticket=item.ticket, why=why, text=taken.text))
+            if not self._home.pass_on(tx, item):
+                why = taken.refused if taken.refused in FINAL else "policy"
+                self._refuse(node_principal(name), rows.RefusedParams(ticket=item.ticket, why=why, text=taken.text))

@@ -87,6 +87,8 @@ class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     offered: str = ""
     # For a group of any node.
     any: bool = False
+    # Of `nodes`, those that will never take it.
+    refused: tuple[str, ...] = ()
 
     @property
     def has_one_node(self) -> bool:
