@@ -345,6 +345,19 @@ def test_a_new_machine_under_the_name_of_one_that_was_let_in_is_asked_about_agai
         assert [each["payload"] for each in laptop.take("Ada")] == taken
 
 
+def test_a_yes_is_for_the_machine_that_was_asked_about_and_not_for_the_next_of_its_name(strangers: Machines) -> None:
+    laptop, bob = strangers["laptop"], strangers["bob"]
+    _set_person(laptop)
+    bob.send("Eve", "Ada@laptop")
+    strangers.settle()
+    (question,) = laptop.call("person", "approvals.list")
+    asked_about = bob.card.sign
+    bob.card = strangers.new_card("bob", Keys.new(), "Mallory")
+    laptop.call("person", "approvals.decide", {"approvalId": question["approvalId"], "decision": "approved"})
+    strangers.settle()
+    assert laptop.mesh.state.peer("bob").met_key == asked_about != laptop.engine.nodes.get("bob").card.sign
+
+
 def test_a_bare_handle_never_means_an_agent_of_another_persons_machine(strangers: Machines) -> None:
     with pytest.raises(BasculeError) as refused:
         strangers["laptop"].send("Ada", "Eve")

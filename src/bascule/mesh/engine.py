@@ -127,7 +127,8 @@ class Engine:
         self._other_life = ""
         self._closed = False
         self._signs_life = False
-        self._meeting: set[str] = set()
+        # Nodes about which a person is asked, with the key of the machine that is meant.
+        self._meeting: dict[str, str] = {}
         # Nodes whose hello is to be answered.
         self._to_answer: set[str] = set()
         # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
@@ -387,36 +388,34 @@ class Engine:
         name = node.card.node
         if name in self._meeting:
             return
-        self._meeting.add(name)
+        self._meeting[name] = node.card.sign
         params = rows.MeetParams(node=name, owner=node.card.owner_name or node.card.owner, own=node.own)
         self._arrivals.call(node_principal(name), rows.MEET.name, params, partial(self._not_met, name))
 
     def meet(self, call: Call, params: rows.MeetParams, tx: Transaction) -> None:
         assert node_of(call.principal) == params.node, "made in `_meet`"
         tx.subject = params.node
-        tx.put(
-            self._state.peers,
-            params.node,
-            _replace(self._state.peer(params.node), met=True, met_key=self._key(params.node)),
-        )
+        self._put_met(tx, params.node, met=True)
         tx.after.append(partial(self._met, params.node))
 
-    def _key(self, name: str) -> str:
-        node = self.nodes.get(name)
-        return node.card.sign if node is not None else ""
+    def _put_met(self, tx: Transaction, name: str, *, met: bool) -> None:
+        """Of the machine that the person was asked about: another one may have its name by now, and is asked about
+        again."""
+        peer = self._state.peer(name)
+        tx.put(self._state.peers, name, _replace(peer, met=met, met_key=self._meeting.get(name, "")))
 
     def _met(self, name: str) -> None:
-        self._meeting.discard(name)
+        self._meeting.pop(name, None)
         # Its outbox has what waited for this.
         self.hello(name)
 
     def _not_met(self, name: str, error: BasculeError) -> None:
-        self._meeting.discard(name)
         if isinstance(error, PolicyDenied | Forbidden) and not isinstance(error, ApprovalRequired):
             tx = Transaction()
             tx.subject = name
-            tx.put(self._state.peers, name, _replace(self._state.peer(name), met=False, met_key=self._key(name)))
+            self._put_met(tx, name, met=False)
             self._journal.commit(tx, DAEMON, "mesh.meet", "denied")
+        self._meeting.pop(name, None)
 
     # -- the broker's port --
 
