@@ -9,6 +9,7 @@ from joining_scene import Joiner
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import REMOTE_MAIL, REMOTES
+from bascule.mesh.connection import Connection
 from bascule.mesh.knock import KnockAnswer, read_answer
 from bascule.mesh.machine_ports import JoinLogin, NotReached, OnJoin, OnWiped
 from bascule.mesh.ports import Board, Fault, Hub, PostState, Reader
@@ -163,7 +164,7 @@ class MeshHouse(House):
 
     def follow(self) -> None:
         """Until the machine is as the store says."""
-        self._within(_done(self.parts.members.connection.follow()))
+        self._within(_followed(self.parts.members.connection))
 
     def until(self, condition: Callable[[], object]) -> None:
         """Let what runs in the background go on until this is true."""
@@ -196,5 +197,5 @@ async def _until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _done(later: Any) -> None:
-    await later
+async def _followed(connection: Connection) -> None:
+    await connection.follow()

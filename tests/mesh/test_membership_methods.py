@@ -173,6 +173,18 @@ def test_a_server_that_cannot_be_told_is_told_later_and_the_person_hears_so(home
     assert home.fake.admitted["laptop"] == joiner.party.bus
 
 
+def test_a_fault_of_ours_keeps_nobody_waiting_and_the_next_change_is_followed(home):
+    joiner = Joiner(None, "laptop", home.code)
+    home.knock(joiner)
+    home.fake.faults["admit"] = RuntimeError("nobody expects this")
+    result = home.person("mesh.accept", node="laptop", words=joiner.words)
+    assert "internal error" in result["problem"]
+    home.fake.faults.clear()
+    home.follow()
+    assert home.fake.admitted["laptop"] == joiner.party.bus
+    assert "faults" not in home.call("local", "mesh.status")
+
+
 def test_a_daemon_that_died_before_it_told_its_server_does_so_when_it_starts(home):
     joiner = Joiner(None, "laptop", home.code)
     home.knock(joiner)

@@ -98,24 +98,30 @@ class Connection:
 
     async def _run(self) -> None:
         waits = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-        while True:
-            delay = None if self.problem is None else next(waits)
-            try:
-                async with asyncio.timeout(delay):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            self._changed.clear()
-            waiting, self._waiting = self._waiting, []
-            problem = await self._try()
-            if problem is None:
-                waits.reset()
-            elif problem != self.problem:
-                self._log("mesh.problem", level="warning", problem=problem)
-            self.problem = problem
-            for each in waiting:
-                if not each.done():
-                    each.set_result(None)
+        waiting: list[Deferred[None]] = []
+        try:
+            while True:
+                delay = None if self.problem is None else next(waits)
+                try:
+                    async with asyncio.timeout(delay):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                self._changed.clear()
+                waiting, self._waiting = self._waiting, []
+                problem = await self._try()
+                if problem is None:
+                    waits.reset()
+                elif problem != self.problem:
+                    self._log("mesh.problem", level="warning", problem=problem)
+                self.problem = problem
+                _settle(waiting)
+        except BaseException as error:
+            # Nobody waits for it any longer. After a fault of ours the next change starts it again, at the end none.
+            self._is_running = isinstance(error, asyncio.CancelledError)
+            self.problem = self.problem or "it stopped at an internal error, which is in the log"
+            _settle(waiting)
+            raise
 
     async def _try(self) -> str | None:
         try:
@@ -228,6 +234,12 @@ class _CardReader:
         if board is Board.CARDS:
             self._on_card(key, value)
         self._reader.posted(board, key, value, age_ms)
+
+
+def _settle(waiting: list[Deferred[None]]) -> None:
+    for each in waiting:
+        if not each.done():
+            each.set_result(None)
 
 
 def _same(one: Membership, other: Membership) -> bool:
