@@ -114,6 +114,11 @@ class MeshNodes(Result, frozen=True, kw_only=True):
     nodes: list[MeshNode] = []
 
 
+# How two of them begin that `bascule doctor` has checks of its own for.
+CLOCK_DIFFERS = "the clock here differs"
+CARD_ENDS = "this node's card ends"
+
+
 class MeshFault(Result, frozen=True, kw_only=True):
     what: str
     remedy: str
