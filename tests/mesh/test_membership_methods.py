@@ -290,6 +290,8 @@ def _sent_to_laptop(home):
 def test_what_is_open_ends_when_this_machine_leaves(home):
     """In the next mesh another machine may be called as one of this was."""
     show = _sent_to_laptop(home)
+    reader = home.fake.post.reader
+    home.run(lambda: (reader.opened("mailbox"), reader.mailed("laptop", b"a letter", 7)))
     home.person("mesh.leave")
     assert (show()["status"], show()["reason"]) == ("cancelled", "this machine left the mesh")
     state = home.parts.traffic.state

@@ -159,9 +159,10 @@ class Engine:
         self.post = self.courier.post = CLOSED
 
     def close(self) -> None:
+        """This node is not a member any more, or not this one."""
+        self._closed = True
         self.detach()
         self.outbox.close()
-        self._closed = True
 
     def halt(self, why: str) -> None:
         if self.halted is None:
@@ -207,7 +208,7 @@ class Engine:
         """Behind the commits of what was read: never ahead of them, for commits are durable in their order."""
         self._cursor_due = False
         known = self._state.cursors.rows.get(self._mailbox)
-        if not self._mailbox or (known is not None and known.number >= self._read) or not self._read:
+        if self._closed or not self._read or (known is not None and known.number >= self._read):
             return
         tx = Transaction()
         for mailbox in list(self._state.cursors.rows):
