@@ -135,7 +135,8 @@ class Outbox:
 
     def _durable(self, item_id: str, node: str) -> None:
         if item_id in self._table.rows:
-            waiting = self._waiting.setdefault(node, {})[item_id] = _Waiting()
+            # `reconcile` may have found it before it was durable.
+            waiting = self._waiting.setdefault(node, {}).setdefault(item_id, _Waiting())
             self._watch(node, item_id, waiting, RECEIPT_MS)
             self.on_due(node, (item_id,), False)
 
