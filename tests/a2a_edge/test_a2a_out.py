@@ -141,13 +141,13 @@ def _peer(edge, name="Weather@a2a"):
 
 def test_a_message_that_was_not_sent_is_withdrawn_without_a_trace(edge, agent, folder):
     with PeerAgent(folder) as peer:
-        add(edge, peer.url)
+        add(edge, peer.url, "Away")
         peer.kill()
-        sent = ask(agent, "will it rain?", 0)
+        sent = ask(agent, "will it rain?", 0, target="Away@a2a")
         agent.link.call("tickets.cancel", {"ticketId": sent["ticketId"]})
-        eventually(lambda: _peer(edge).get("open", 0) == 0, "nothing is left to send")
+        eventually(lambda: _peer(edge, "Away@a2a").get("open", 0) == 0, "nothing is left to send")
         peer.start()
-        assert ask(agent, "echo x")["reply"]["payload"] == "echo x"
+        assert ask(agent, "echo x", target="Away@a2a")["reply"]["payload"] == "echo x"
         assert len(peer.effects()) == 1
 
 
@@ -243,12 +243,12 @@ def test_a_message_that_is_withdrawn_while_it_cannot_be_sent_is_over(edge, agent
         return 429, {}, b"{}"
 
     with serving(busy) as server:
-        add(edge, server.url)
-        sent = ask(agent, "will it rain?", 0)
+        add(edge, server.url, "Busy")
+        sent = ask(agent, "will it rain?", 0, target="Busy@a2a")
         assert tried.wait(PATIENCE)
         agent.link.call("tickets.cancel", {"ticketId": sent["ticketId"]})
         withdrawn.set()
-        eventually(lambda: _peer(edge).get("open", 0) == 0, "nothing is left to send")
+        eventually(lambda: _peer(edge, "Busy@a2a").get("open", 0) == 0, "nothing is left to send")
         # Else it would be begun once more when the server is asked for its card again, and withdrawn only then.
         records = edge.user.call("ledger.show", {"what": sent["ticketId"]})
         methods = [each["method"] for each in records]
