@@ -13,7 +13,7 @@ import urllib.parse
 import httpx
 import msgspec
 import pytest
-from a2a.types.a2a_pb2 import SendMessageRequest
+from a2a.types.a2a_pb2 import Message, SendMessageRequest
 from edge_scene import Edge, answered_now, plain, rpc, run
 from google.protobuf.json_format import ParseDict
 from hostile import result, serving, task
@@ -25,7 +25,7 @@ from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.cards import read_card
 from bascule.a2a.machine.client import SdkClient
 from bascule.a2a.machine.handler import MAX_PAGE_BYTES
-from bascule.a2a.machine.parts import parts_of, payload_of
+from bascule.a2a.machine.parts import MAX_DATA_DEPTH, parts_of, payload_of
 from bascule.a2a.ports import EndUnknown, PeerState
 from bascule.a2a.records import Letter, Peer
 from patience import PATIENCE
@@ -131,6 +131,32 @@ def test_what_an_agent_here_says_with_many_values_goes_out_as_text():
     [part] = parts_of(MANY)
     assert (json.loads(part.text), part.media_type) == (MANY, "application/json")
     assert payload_of(parts_of(MANY[:100])) == MANY[:100]
+
+
+def nested(depth, wrap):
+    value = 1
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [nested(60, lambda value: [value]), nested(34, lambda value: {"a": value}), {"id": 2**53 + 1}, 10**400],
+    ids=["lists", "objects", "exact", "huge"],
+)
+def test_what_an_agent_here_says_and_protobuf_does_not_hold_goes_out_as_text(payload):
+    [part] = parts_of(payload)
+    assert (part.media_type, json.loads(part.text)) == ("application/json", payload)
+
+
+@pytest.mark.parametrize(
+    "payload", [nested(MAX_DATA_DEPTH, lambda value: {"a": value}), {"id": 2**53}], ids=["objects", "exact"]
+)
+def test_the_control_what_protobuf_holds_goes_out_as_data(payload):
+    [part] = parts_of(payload)
+    read = Message.FromString(Message(message_id="m", parts=[part]).SerializeToString())
+    assert payload_of(read.parts) == payload
 
 
 def test_a_list_of_tasks_is_cut_where_it_gets_large(edge, agent, token):

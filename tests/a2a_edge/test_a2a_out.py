@@ -141,13 +141,13 @@ def _peer(edge, name="Weather@a2a"):
 
 def test_a_message_that_was_not_sent_is_withdrawn_without_a_trace(edge, agent, folder):
     with PeerAgent(folder) as peer:
-        add(edge, peer.url)
+        add(edge, peer.url, "Away")
         peer.kill()
-        sent = ask(agent, "will it rain?", 0)
+        sent = ask(agent, "will it rain?", 0, target="Away@a2a")
         agent.link.call("tickets.cancel", {"ticketId": sent["ticketId"]})
-        eventually(lambda: _peer(edge).get("open", 0) == 0, "nothing is left to send")
+        eventually(lambda: _peer(edge, "Away@a2a").get("open", 0) == 0, "nothing is left to send")
         peer.start()
-        assert ask(agent, "echo x")["reply"]["payload"] == "echo x"
+        assert ask(agent, "echo x", target="Away@a2a")["reply"]["payload"] == "echo x"
         assert len(peer.effects()) == 1
 
 
@@ -169,6 +169,32 @@ def test_a_card_that_changed_stops_everything_until_it_is_added_again(state, fol
             assert _peer(edge)["problem"]
             assert add(edge, peer.url)["digest"] != digest
             assert ask(agent, "echo x")["reply"]["payload"] == "echo x"
+
+
+def test_an_agent_that_is_added_again_while_its_card_is_looked_at_stays_added(state):
+    looking, added = threading.Event(), threading.Event()
+
+    def other_card(_handler, _path, body):
+        if body is not None:
+            return result(message("rain"))
+        if not looking.is_set():
+            looking.set()
+            added.wait(PATIENCE)
+        return 200, {}, json.dumps({**server.card(), "name": "Other"}).encode()
+
+    with serving(other_card) as server, Edge(state, a2a_port="off") as first_life:
+        first_life.agent("Jerry", published=False)
+        add(first_life, server.url)
+        first_life.kill()
+        server.card_is_plain = False
+        with Edge(state, a2a_port="off") as edge:
+            agent = edge.comes_back("Jerry")
+            sent = ask(agent, "will it rain?", 0)
+            assert looking.wait(PATIENCE)
+            digest = add(edge, server.url)["digest"]
+            added.set()
+            assert ended(agent, sent)["response"] == "rain"
+            assert _peer(edge)["digest"] == digest
 
 
 def test_who_is_taken_off_the_list_is_asked_no_more(edge, agent, folder):
@@ -217,12 +243,12 @@ def test_a_message_that_is_withdrawn_while_it_cannot_be_sent_is_over(edge, agent
         return 429, {}, b"{}"
 
     with serving(busy) as server:
-        add(edge, server.url)
-        sent = ask(agent, "will it rain?", 0)
+        add(edge, server.url, "Busy")
+        sent = ask(agent, "will it rain?", 0, target="Busy@a2a")
         assert tried.wait(PATIENCE)
         agent.link.call("tickets.cancel", {"ticketId": sent["ticketId"]})
         withdrawn.set()
-        eventually(lambda: _peer(edge).get("open", 0) == 0, "nothing is left to send")
+        eventually(lambda: _peer(edge, "Busy@a2a").get("open", 0) == 0, "nothing is left to send")
         # Else it would be begun once more when the server is asked for its card again, and withdrawn only then.
         records = edge.user.call("ledger.show", {"what": sent["ticketId"]})
         methods = [each["method"] for each in records]
@@ -233,7 +259,7 @@ def test_a_message_that_is_withdrawn_while_it_cannot_be_sent_is_over(edge, agent
 
 
 def hostile(edge, agent, answer, **card):
-    """The ticket of one message to such a server, once it is over, and what the server was messages."""
+    """The ticket of one message to such a server, once it is over, and the messages that the server got."""
     with serving(answer, **card) as server:
         add(edge, server.url, "Hostile")
         sent = ask(agent, "hello", 0, target="Hostile@a2a")
@@ -425,6 +451,22 @@ def test_a_daemon_without_the_sdk_says_what_to_install(state):
         assert agent.link.refusal("messages.send", {"agentId": "Weather@a2a", "payload": "x"})["code"] == "not_found"
     with pytest.raises(AssertionError, match="a2a-sdk is not installed"):
         Edge(state, bug="import sys; sys.modules['a2a'] = None")
+
+
+def test_a_message_that_waits_is_sent_once_the_sdk_is_installed_again(state):
+    answers = [(429, {}, b"{}")]
+    with serving(lambda *_: answers[0]) as server, Edge(state, a2a_port="off") as first_life:
+        agent = first_life.agent("Jerry", published=False)
+        add(first_life, server.url)
+        sent = ask(agent, "will it rain?", 0)
+        eventually(lambda: _peer(first_life).get("problem"), "it was tried")
+        first_life.kill()
+        with Edge(state, a2a_port="off", bug="import sys; sys.modules['a2a'] = None") as without:
+            assert "not installed" in eventually(lambda: _peer(without).get("problem"), "it was tried again")
+            without.kill()
+        answers[0] = result(message("rain"))
+        with Edge(state, a2a_port="off") as edge:
+            assert ended(edge.comes_back("Jerry"), sent)["response"] == "rain"
 
 
 def test_the_sdk_is_not_imported_unless_it_is_used(state):

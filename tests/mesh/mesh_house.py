@@ -1,5 +1,7 @@
 """A house whose machine is a fake: a hub that notes who may log in, and a post that notes what is put."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from joining_scene import Joiner
@@ -7,6 +9,7 @@ from joining_scene import Joiner
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import REMOTE_MAIL, REMOTES
+from bascule.mesh.connection import Connection
 from bascule.mesh.knock import KnockAnswer, read_answer
 from bascule.mesh.machine_ports import JoinLogin, NotReached, OnJoin, OnWiped
 from bascule.mesh.ports import Board, Fault, Hub, PostState, Reader
@@ -14,6 +17,7 @@ from bascule.mesh.records import Membership
 from bascule.mesh.service import Mesh
 from bascule.mesh.settings import MeshSettings
 from bascule.testing.house import House
+from patience import PATIENCE
 
 
 class FakeHub:
@@ -24,11 +28,14 @@ class FakeHub:
         self.certificate_pem = "PEM"
         self.own_address = "127.0.0.1:4222"
         self.closed = False
+        self.started = False
 
     async def start(self) -> None:
         self.machine.fail_where("start")
+        self.started = True
 
     async def admit(self, node: str, bus_key: str) -> None:
+        assert self.started, "as the real one has it"
         self.machine.fail_where("admit")
         self.machine.admitted[node] = bus_key
 
@@ -157,7 +164,11 @@ class MeshHouse(House):
 
     def follow(self) -> None:
         """Until the machine is as the store says."""
-        self._within(_done(self.parts.members.connection.follow()))
+        self._within(_followed(self.parts.members.connection))
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Let what runs in the background go on until this is true."""
+        self._within(_until(condition))
 
     def knock(self, joiner: Joiner, *, reveal: bool = True) -> KnockAnswer:
         for last in (False, True) if reveal else (False,):
@@ -180,5 +191,11 @@ class MeshHouse(House):
         self.follow()
 
 
-async def _done(later: Any) -> None:
-    await later
+async def _until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - knocking sets no event
+            await asyncio.sleep(0.02)
+
+
+async def _followed(connection: Connection) -> None:
+    await connection.follow()

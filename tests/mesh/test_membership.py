@@ -7,7 +7,7 @@ import pytest
 from bascule.foundation.errors import Conflict
 from bascule.kernel.journal import Table, Transaction
 from bascule.mesh.cards import Keys
-from bascule.mesh.membership import TRANSITIONS, Event, OwnPlace, follow, keys_of, seeds_of
+from bascule.mesh.membership import TRANSITIONS, Event, OwnPlace, keys_of, next_standing, seeds_of
 from bascule.mesh.records import Membership, Standing
 
 S, E = Standing, Event
@@ -41,10 +41,10 @@ def _row(standing=S.MEMBER):
 @pytest.mark.parametrize(("standing", "event"), CELLS)
 def test_each_cell_of_the_table_is_as_written_or_refused_with_what_to_do(standing, event):
     if (standing, event) in ALLOWED:
-        assert follow(standing, event) is ALLOWED[standing, event]
+        assert next_standing(standing, event) is ALLOWED[standing, event]
         return
     with pytest.raises(Conflict) as refused:
-        follow(standing, event)
+        next_standing(standing, event)
     assert "bascule " in refused.value.hint
 
 

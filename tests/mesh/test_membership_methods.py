@@ -1,19 +1,23 @@
 """The methods about membership, with a machine that fails as the test says."""
 
+import msgspec
 import pytest
 from joining_scene import Holder, Joiner
 from mesh_house import FakeMachine, MeshHouse
 
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PeerFailed, Unavailable
-from bascule.mesh.cards import CARD_DAYS, DAY_MS, Revoked, sign_card, sign_revoked
-from bascule.mesh.join_code import read_code
-from bascule.mesh.knock import AnswerState
+from bascule.mesh.admissions import mesh_secret
+from bascule.mesh.cards import CARD_DAYS, DAY_MS, Keys, Revoked, sign_card, sign_revoked
+from bascule.mesh.join_code import read_code, write_code
+from bascule.mesh.knock import AnswerState, write_answer
 from bascule.mesh.machine_ports import NotReached
+from bascule.mesh.membership import keys_of
 from bascule.mesh.membership_views import CARD_ENDS_SOON_DAYS, REMEDIES
 from bascule.mesh.ports import Board, Fault, PostState
 from bascule.mesh.records import Standing
 from bascule.mesh.roster import REVOKED_KEY
 from bascule.mesh.skew import SKEW_STOP_MS, SKEW_WARN_MS
+from bascule.testing.stores import HeldStore
 
 
 @pytest.fixture
@@ -81,6 +85,21 @@ def test_a_server_that_does_not_start_leaves_nothing_behind(house, place):
     assert house.new_mesh(), "control: it is tried again and works"
 
 
+def test_a_server_that_does_not_start_with_the_daemon_is_started_when_it_can_be(home):
+    """As when nats-server was uninstalled: the mesh goes on being followed, and can be left."""
+    home.fake.faults["start"] = NotReached(Fault.MISSING, "nats-server is not installed here")
+    home.restart()
+    home.follow()
+    assert home.fake.hub.closed
+    assert home.call("local", "mesh.status")["faults"][0]["what"] == "nats-server is not installed here"
+    home.fake.faults.clear()
+    home.follow()
+    assert home.fake.hub.started
+    assert home.fake.admitted.keys() == {"desk"}
+    home.person("mesh.leave")
+    assert home.call("local", "mesh.status")["standing"] == "none"
+
+
 def test_a_second_mesh_is_refused_with_what_to_do(home):
     with pytest.raises(Conflict, match="in a mesh already") as refused:
         home.person("mesh.new", mesh="other")
@@ -93,6 +112,32 @@ def test_only_the_person_changes_anything(home):
         for principal in ("local", "agent:Jerry"):
             with pytest.raises(Forbidden):
                 home.call(principal, method, params)
+
+
+# -- joining --
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_a_full_disk_does_not_end_the_waiting_for_an_answer(is_accepted):
+    store = HeldStore(hold=False)
+    with MeshHouse(store=store) as house:
+        holder = Holder(house.clock)
+
+        async def ask_to_join(_login, _node, data, _seconds):
+            return write_answer(holder.take(data))
+
+        house.fake.ask_to_join = ask_to_join
+        house.person("mesh.join", code=write_code(holder.invite()), node="laptop")
+        house.until(lambda: list(holder.admissions.asked()))
+        store.hold = True
+        holder.accept("laptop") if is_accepted else holder.deny("laptop")
+        house.until(lambda: store.waiting)
+        house.run(store.fail)
+        store.hold = False
+        wanted = Standing.MEMBER if is_accepted else None
+        house.until(lambda: house.parts.members.place.standing is wanted)
+        ended = house.call("local", "mesh.status").get("ended", "")
+        assert ("said no" in ended) is not is_accepted
 
 
 # -- letting in --
@@ -127,6 +172,18 @@ def test_a_server_that_cannot_be_told_is_told_later_and_the_person_hears_so(home
     home.fake.faults.clear()
     home.follow()
     assert home.fake.admitted["laptop"] == joiner.party.bus
+
+
+def test_a_fault_of_ours_keeps_nobody_waiting_and_the_next_change_is_followed(home):
+    joiner = Joiner(None, "laptop", home.code)
+    home.knock(joiner)
+    home.fake.faults["admit"] = RuntimeError("nobody expects this")
+    result = home.person("mesh.accept", node="laptop", words=joiner.words)
+    assert "internal error" in result["problem"]
+    home.fake.faults.clear()
+    home.follow()
+    assert home.fake.admitted["laptop"] == joiner.party.bus
+    assert "faults" not in home.call("local", "mesh.status")
 
 
 def test_a_daemon_that_died_before_it_told_its_server_does_so_when_it_starts(home):
@@ -197,9 +254,6 @@ def test_a_card_that_the_mesh_key_did_not_sign_is_nobodys(home):
 
 
 def test_a_list_that_names_us_ends_our_place(home):
-    from bascule.mesh.admissions import mesh_secret
-    from bascule.mesh.membership import keys_of
-
     own = home.parts.members.place.row
     revoked = Revoked(mesh="home", number=1, keys=[keys_of(own).public[0]])
     home.posted(REVOKED_KEY, sign_revoked(mesh_secret(own), revoked))
@@ -221,6 +275,40 @@ def test_a_clone_stops_until_a_person_keeps_it(home):
     home.person("mesh.keep")
     assert home.call("local", "mesh.status")["standing"] == Standing.MEMBER
     assert home.call("local", "mesh.status")["connected"]
+
+
+# -- what was for others --
+
+
+def _sent_to_laptop(home):
+    _joined(home)
+    home.register("Ada")
+    sent = home.call("agent:Ada", "messages.send", {"agentId": "Jerry@laptop", "payload": "for this laptop alone"})
+    assert home.parts.traffic.state.out.rows
+    return lambda: home.call("person", "tickets.show", {"ticketId": sent["ticketId"]})
+
+
+def test_what_is_open_ends_when_this_machine_leaves(home):
+    """In the next mesh another machine may be called as one of this was."""
+    show = _sent_to_laptop(home)
+    reader = home.fake.post.reader
+    home.run(lambda: (reader.opened("mailbox"), reader.mailed("laptop", b"a letter", 7)))
+    home.person("mesh.leave")
+    assert (show()["status"], show()["reason"]) == ("cancelled", "this machine left the mesh")
+    state = home.parts.traffic.state
+    assert not any(table.rows for table in (state.out, state.home, state.copies, state.peers, state.cursors))
+
+
+def test_another_machine_under_the_name_of_one_that_is_gone_gets_none_of_its_messages(home):
+    """This machine was away, and hears of the new card before it hears that the old one was revoked."""
+    show = _sent_to_laptop(home)
+    old = home.parts.members.roster.card("laptop")
+    sign, box, bus = Keys.new().public
+    new = msgspec.structs.replace(old, sign=sign, box=box, bus=bus, serial=old.serial + 1)
+    home.posted("laptop", sign_card(mesh_secret(home.parts.members.place.row), new))
+    assert home.parts.members.roster.card("laptop") == new
+    assert home.parts.traffic.state.out.rows == {}
+    assert show()["status"] == "cancelled"
 
 
 # -- what is wrong --

@@ -263,6 +263,20 @@ def test_a_node_restored_from_a_backup_gets_what_it_had_just_confirmed(pair: Mac
     assert len(desk.take("Jerry")) == 1
 
 
+def test_a_letter_of_a_lost_life_does_not_take_the_place_of_an_answer_that_is_due(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    node = desk.engine.nodes.get("laptop")
+    # The pause after a sign of life: what comes now waits until it is over.
+    desk.house.run(lambda: desk.engine._alive(node))
+    let_letters_arrive(pair)
+    asked = laptop.house.begin("local", "mesh.anchors")
+    let_letters_arrive(pair)
+    assert not asked.done
+    desk.house.run(lambda: desk.engine._arrivals._on_lost_life(node))
+    pair.settle()
+    assert asked.done
+
+
 def test_a_reply_of_a_lost_life_that_comes_late_is_known_to_the_machine_that_forgot_it(pair: Machines) -> None:
     """It has more records by then than it had when it said it."""
     laptop, desk = pair["laptop"], pair["desk"]

@@ -360,6 +360,19 @@ def test_a_new_machine_under_the_name_of_one_that_was_let_in_is_asked_about_agai
         assert [each["payload"] for each in laptop.take("Ada")] == taken
 
 
+def test_a_yes_is_for_the_machine_that_was_asked_about_and_not_for_the_next_of_its_name(strangers: Machines) -> None:
+    laptop, bob = strangers["laptop"], strangers["bob"]
+    _set_person(laptop)
+    bob.send("Eve", "Ada@laptop")
+    strangers.settle()
+    (question,) = laptop.call("person", "approvals.list")
+    asked_about = bob.card.sign
+    bob.card = strangers.new_card("bob", Keys.new(), "Mallory")
+    laptop.call("person", "approvals.decide", {"approvalId": question["approvalId"], "decision": "approved"})
+    strangers.settle()
+    assert laptop.mesh.state.peer("bob").met_key == asked_about != laptop.engine.nodes.get("bob").card.sign
+
+
 @pytest.mark.req("MESH-NAME-2")
 def test_a_bare_handle_never_means_an_agent_of_another_persons_machine(strangers: Machines) -> None:
     with pytest.raises(BasculeError) as refused:
@@ -381,3 +394,32 @@ def test_a_revoked_node_is_cut_off_and_its_open_tickets_end(three: Machines) -> 
     assert "revoked" in laptop.show(ticket)["reason"]
     with pytest.raises(BasculeError):
         laptop.send("Ada", "Mallory@evil")
+
+
+def test_a_machine_that_takes_the_name_of_a_revoked_one_gets_nothing_that_was_for_it(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop, evil = three["laptop"], three["evil"]
+    for ticket in ("answered", "open"):
+        evil.send("Mallory", "Ada@laptop", ticketId=ticket)
+        three.settle()
+    answered, still_open = laptop.take("Ada")
+    laptop.reply("Ada", answered["ticketId"], "for the old one alone")
+    three.settle()
+    assert evil.show("answered")["status"] == "responded"
+    three.revoke("evil")
+    three.settle()
+    assert laptop.show(still_open["ticketId"])["reason"] == "evil was revoked"
+    with pytest.raises(BasculeError):
+        laptop.reply("Ada", still_open["ticketId"])
+
+    three.machines.pop("evil").house.close()
+    three.revoked.clear()
+    added: list[Item] = []
+    monkeypatch.setattr(laptop.engine.outbox, "add", lambda _tx, _node, item, *_: added.append(item))
+    three.machines["evil"] = Machine(three, "evil", "Eve")
+    laptop.house.run(lambda: laptop.engine.card_changed("evil"))
+    three.settle()
+    # Its ledger is a short one, as after a backup was put back.
+    assert laptop.mesh.state.peer("evil").began < 5
+    assert added == []

@@ -12,7 +12,7 @@ from bascule.mesh.courier import Courier
 from bascule.mesh.engine import Engine
 from bascule.mesh.home import USE_FOR_MS
 from bascule.mesh.nodes import Nodes
-from bascule.mesh.protocol import Taken
+from bascule.mesh.protocol import MAX_ITEMS, Taken
 from bascule.testing.pending import Pending
 
 # -- without a receipt --
@@ -72,6 +72,35 @@ def test_a_message_to_a_machine_that_confirms_nothing_is_refused_when_its_outbox
     laptop.send("Ada", "Jerry@desk", payload, ticketId="one-more")
     pair.settle()
     assert len(desk.take("Jerry")) == 4
+
+
+def test_a_machine_that_is_no_member_any_more_tries_to_send_nothing(pair: Machines) -> None:
+    """As one whose disk was copied. If a person keeps it, what waited is sent by the engine that it has then."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    desk.house.run(desk.post.disconnect)
+    laptop.send("Ada", "Jerry@desk")
+    outbox, due = laptop.engine.outbox, []
+    laptop.house.run(laptop.mesh.not_member)
+    outbox.on_due = lambda *given: due.append(given)
+    pair.advance(7_200)
+    assert due == []
+    laptop.house.run(lambda: laptop.mesh.member(laptop.membership))
+    desk.house.run(desk.post.connect)
+    laptop.open()
+    pair.settle()
+    assert len(desk.take("Jerry")) == 1
+
+
+def test_more_receipts_than_one_letter_holds_go_in_several(pair: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a disk that stood still for seconds."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    confirmed: list[Taken] = []
+    receipts = laptop.engine._arrivals.receipts
+    monkeypatch.setattr(receipts, "add", lambda _name, receipt, _envelope: confirmed.extend(receipt.taken))
+    many = [Taken(id=f"i-{number}", ticket="t") for number in range(MAX_ITEMS * (MAX_ITEMS + 1))]
+    desk.house.run(lambda: [desk.engine.courier.confirm("laptop", each) for each in many])
+    pair.settle()
+    assert confirmed == many
 
 
 @pytest.mark.req("MESH-RULE-3")
@@ -313,6 +342,36 @@ def test_a_message_for_any_machine_goes_to_another_persons_when_nobody_is_free_o
     assert _who_gets_one_for_any(with_bob, waiting) == ["bob"]
     (message,) = waiting["bob"].result()["messages"]
     assert message["from"] == "Ada@laptop"
+
+
+def _deny_laptop(bob: Machine) -> None:
+    peers = bob.mesh.state.peers.rows
+    peers["laptop"] = msgspec.structs.replace(peers["laptop"], met=False)
+
+
+def test_a_message_for_any_machine_that_one_of_them_refuses_goes_to_the_next(with_bob: Machines) -> None:
+    laptop, desk = with_bob["laptop"], with_bob["desk"]
+    _deny_laptop(with_bob["bob"])
+    _wait_for_work(with_bob, "bob")
+    ticket = laptop.send("Ada", "reviewers@any")
+    with_bob.settle()
+    assert laptop.mesh.state.home.rows[ticket].refused == ("bob",)
+    waiting = desk.house.begin("agent:R-desk", "inbox.take", {"agentId": "R-desk", "waitMs": 600_000})
+    for _ in range(20):
+        with_bob.advance(3)
+        with_bob.settle()
+    assert len(waiting.result()["messages"]) == 1
+    assert laptop.mesh.state.home.rows[ticket].nodes == ("bob", "desk"), "control: nobody was asked twice"
+
+
+def test_a_message_for_any_machine_ends_when_the_last_that_has_the_group_refuses_it(with_bob: Machines) -> None:
+    laptop = with_bob["laptop"]
+    _deny_laptop(with_bob["bob"])
+    with_bob.revoke("desk")
+    ticket = laptop.send("Ada", "reviewers@any")
+    with_bob.settle()
+    assert laptop.show(ticket)["status"] == "cancelled"
+    assert "bob does not take it" in laptop.show(ticket)["reason"]
 
 
 def test_without_the_order_another_persons_machine_would_be_asked_first(

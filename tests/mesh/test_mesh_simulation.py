@@ -54,8 +54,8 @@ def test_machines_that_are_restored_from_backups_hear_again_what_they_lost(part:
 
 
 def _older_words_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 1: an older word of home never takes the place of a newer one."""
-    word_of_home = Arrivals._word_of_home
+    """An older status of home never replaces a newer one."""
+    from_home = Arrivals._from_home
     confirmed = Copies.confirmed
 
     def forgetful(self: Any, name: str, item: Any, envelope: Any) -> None:
@@ -63,12 +63,12 @@ def _older_words_count(monkeypatch: pytest.MonkeyPatch) -> None:
         id_ = self._copies.id_of(name, item.ticket)
         if (known := copies.rows.get(id_)) is not None:
             copies.rows[id_] = msgspec.structs.replace(known, rank=0)
-        word_of_home(self, name, item, envelope)
+        from_home(self, name, item, envelope)
 
     def forgetful_receipt(self: Any, tx: Transaction, item: Any, taken: Taken, seq: int) -> bool:
         return confirmed(self, tx, item, msgspec.structs.replace(taken, rank=2**40), seq)
 
-    monkeypatch.setattr(Arrivals, "_word_of_home", forgetful)
+    monkeypatch.setattr(Arrivals, "_from_home", forgetful)
     monkeypatch.setattr(Copies, "confirmed", forgetful_receipt)
 
 
@@ -87,20 +87,20 @@ def _copies_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _replies_count_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The k rule: home takes only the next reply."""
+    """Home takes only the next reply."""
 
     def any_order(self: Any, name: str, item: Any, envelope: Any) -> None:
         known = self._mail.known(item.ticket)
         if known is not None and hasattr(item, "number"):
             item = msgspec.structs.replace(item, number=known.replies + 1)
-        word_of_copy(self, name, item, envelope)
+        from_copy(self, name, item, envelope)
 
-    word_of_copy = Arrivals._word_of_copy
-    monkeypatch.setattr(Arrivals, "_word_of_copy", any_order)
+    from_copy = Arrivals._from_copy
+    monkeypatch.setattr(Arrivals, "_from_copy", any_order)
 
 
 def _nothing_is_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 4: what has no receipt goes again."""
+    """What has no receipt goes again."""
 
     def once(self: Any, node: str, item_id: str, _now: float) -> None:
         """Nothing goes again."""
@@ -146,10 +146,10 @@ def _a_reply_is_confirmed_before_it_is_at_home(monkeypatch: pytest.MonkeyPatch) 
         if isinstance(item, Reply) and not int(item.id[-1], 16) % 4:
             self._courier.confirm(name, self._home.taken(item))
         else:
-            word_of_copy(self, name, item, envelope)
+            from_copy(self, name, item, envelope)
 
-    word_of_copy = Arrivals._word_of_copy
-    monkeypatch.setattr(Arrivals, "_word_of_copy", at_once)
+    from_copy = Arrivals._from_copy
+    monkeypatch.setattr(Arrivals, "_from_copy", at_once)
 
 
 def _a_reply_is_refused_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,10 +187,10 @@ def _anybody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def of_anybody(self: Any, name: str, item: Any, envelope: Any) -> None:
         ticket = self._state.home.rows.get(item.ticket)
-        word_of_copy(self, name if ticket is None else ticket.nodes[-1], item, envelope)
+        from_copy(self, name if ticket is None else ticket.nodes[-1], item, envelope)
 
-    word_of_copy = Arrivals._word_of_copy
-    monkeypatch.setattr(Arrivals, "_word_of_copy", of_anybody)
+    from_copy = Arrivals._from_copy
+    monkeypatch.setattr(Arrivals, "_from_copy", of_anybody)
 
 
 def _with_each_pair(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:

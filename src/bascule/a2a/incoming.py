@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
+from bascule.a2a.cards import WELL_KNOWN
 from bascule.a2a.publishing import Door, Publishing
 from bascule.a2a.tasks import Tasks
 from bascule.foundation.clock import Clock
@@ -29,14 +30,13 @@ Scope = MutableMapping[str, Any]
 MAX_BODY_BYTES = 2 * 1024 * 1024
 # Requests that one client may have open: streams, and messages whose answer it waits for.
 MAX_OPEN_PER_CLIENT = 32
-CARD_PATH = "/.well-known/agent-card.json"
 _PATHS = (("POST", "/{agentId}"), *((verb, "/{agentId}/{rest...}") for verb in ("GET", "POST", "DELETE")))
 ROUTES: tuple[Route, ...] = tuple(Route(verb, path, "a2a.door", max_body=MAX_BODY_BYTES) for verb, path in _PATHS)
 
 
 def is_card(verb: str, path: bytes) -> bool:
     """What is read without a token: a card is made to be found."""
-    return verb == "GET" and path.endswith(CARD_PATH.encode()) and path.count(b"/") == 3
+    return verb == "GET" and path.endswith(WELL_KNOWN.encode()) and path.count(b"/") == 3
 
 
 class Incoming:
@@ -71,7 +71,7 @@ class Incoming:
 
     async def load(self) -> None:
         """Import the SDK: a second of a processor, beside the loop."""
-        self._sdk = await asyncio.to_thread(_load)
+        self._sdk = await asyncio.to_thread(_Sdk)
         self._serve = self._sdk.server.make_application(self._tasks, self._clock, self._log)
 
     async def __call__(self, client: Principal, scope: Scope, body: bytes, receive: Any, send: Any) -> None:
@@ -81,7 +81,7 @@ class Incoming:
             raise NotFound("no such agent", hint="its owner knows the address of its card")
         if self._serve is None:
             raise Unavailable("the daemon is starting or stopping", hint="try again", retry_after=1.0)
-        if slash + rest == CARD_PATH:
+        if slash + rest == WELL_KNOWN:
             if scope["method"] != "GET":
                 raise MethodNotAllowed("a card is read", hint="use GET", details={"allow": "GET"})
             await _answer(send, codec.encode(self._sdk.card.card_of(handle, published, self._door.base)))
@@ -174,7 +174,3 @@ class _Sdk:
         self.card, self.handler, self.server = (
             importlib.import_module(f"{at}.{name}") for name in ("card", "handler", "server")
         )
-
-
-def _load() -> _Sdk:
-    return _Sdk()

@@ -21,7 +21,7 @@ from bascule.a2a.ports import AgentClient, EndUnknown, NotSent, PeerAnswer, Peer
 from bascule.a2a.protocol import BEHIND, PeerParams, PeerView
 from bascule.a2a.records import Letter, Peer, Stage
 from bascule.foundation.backoff import Backoff
-from bascule.foundation.errors import BasculeError, InvalidRequest, NotFound, Overloaded, StorageFull
+from bascule.foundation.errors import BasculeError, InvalidRequest, NotFound, Overloaded, StorageFull, Unavailable
 from bascule.foundation.tasks import Tasks
 from bascule.foundation.text import one_line
 from bascule.kernel.call import Call, agent_principal
@@ -138,7 +138,7 @@ class Outgoing:
         tx.put(self._letters, message.ticket_id, letter)
         tx.after.append(partial(self._start_delivery, message.ticket_id))
 
-    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+    def ended(self, tx: Transaction, ticket_id: str, status: str) -> None:
         letter = self._letters.rows.get(ticket_id)
         # When its time is over it goes on: a late answer still counts.
         if letter is None or status != "cancelled" or letter.stage is Stage.OVER:
@@ -218,7 +218,7 @@ class Outgoing:
             self._delivering.pop(ticket_id, None)
 
     async def _try(self, ticket_id: str, letter: Letter, peer: Peer, *, last: bool) -> str | None:
-        """One step; what is wrong with the agent, if anything. `last`: an unknown end is answer, not tried again."""
+        """One step; what is wrong with the agent, if anything. `last`: after an unknown end it is not sent again."""
         try:
             await self._step(ticket_id, letter, peer)
         except Refused as error:
@@ -230,7 +230,8 @@ class Outgoing:
             return str(error)
         except NotSent as error:
             return str(error)
-        except StorageFull as error:
+        except (StorageFull, Unavailable) as error:
+            # No room on the disk, or the SDK is not installed any more.
             return error.message
         return None
 
@@ -374,6 +375,9 @@ class Outgoing:
 
     async def _stop_changed(self, name: str, peer: Peer) -> None:
         """Its card is another one: nothing goes there, and whoever waits is told."""
+        if self._peers.table.rows.get(name) != peer:
+            # Added again, or taken off the list, while its card was looked at.
+            return
         self._log("a2a_card_changed", level="warning", agent=f"{name}@{BEHIND}", url=peer.url)
         tx = Transaction()
         with tx:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from bascule.a2a.cards import BadCard, card_url, read_card
+from bascule.a2a.cards import WELL_KNOWN, BadCard, card_url, read_card
 from bascule.a2a.ports import AgentClient, EndUnknown, NotSent, Refused
 from bascule.a2a.protocol import BEHIND, AddParams, PeerView
 from bascule.a2a.records import Peer
@@ -58,7 +58,7 @@ class Peers:
         except (NotSent, EndUnknown, Refused) as error:
             raise PeerFailed(
                 f"no agent card from {url}: {one_line(str(error), _MAX_REASON_CHARS)}",
-                hint="check the address; the card is at /.well-known/agent-card.json below it",
+                hint=f"check the address; the card is at {WELL_KNOWN} below it",
             ) from None
         chosen = read_card(data, url)
         peer = Peer(

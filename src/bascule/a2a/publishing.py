@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from bascule.a2a.cards import WELL_KNOWN
 from bascule.a2a.protocol import (
     ClientParams,
     ClientView,
@@ -36,7 +37,7 @@ class Door:
     problem: str | None = None
 
     def card_url(self, handle: str) -> str | None:
-        return f"{self.base}/{handle}/.well-known/agent-card.json" if self.base is not None else None
+        return f"{self.base}/{handle}{WELL_KNOWN}" if self.base is not None else None
 
 
 class Publishing:

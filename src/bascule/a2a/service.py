@@ -8,7 +8,7 @@ from bascule.a2a.declared import A2aDeclared
 from bascule.a2a.incoming import Incoming
 from bascule.a2a.outgoing import Outgoing
 from bascule.a2a.peers import Peers
-from bascule.a2a.publishing import Door, Publishing
+from bascule.a2a.publishing import Publishing
 from bascule.kernel.bridge import Bridge, Gauge
 
 
@@ -17,7 +17,7 @@ class OpenDoor(Protocol):
 
 
 # Opens the door and says where; None where it is off.
-Opener = Callable[[Incoming, Publishing, Door], Awaitable[OpenDoor | None]]
+Opener = Callable[[], Awaitable[OpenDoor | None]]
 
 
 class A2a:
@@ -28,14 +28,12 @@ class A2a:
         incoming: Incoming,
         peers: Peers,
         outgoing: Outgoing,
-        door: Door,
         opener: Opener,
     ) -> None:
         self.publishing = publishing
         self.incoming = incoming
         self.peers = peers
         self.outgoing = outgoing
-        self.door = door
         self._opener = opener
         self._open_door: OpenDoor | None = None
 
@@ -66,7 +64,7 @@ class A2a:
 
     async def open(self) -> None:
         self.outgoing.start()
-        self._open_door = await self._opener(self.incoming, self.publishing, self.door)
+        self._open_door = await self._opener()
 
     def end(self) -> None:
         self.incoming.end()

@@ -158,7 +158,13 @@ class Tasks:
     async def show(self, client: Principal, handle: str, task_id: str) -> Task:
         if (refused := self._refused_of(client).get((handle, task_id))) is not None:
             return refused
-        ticket = _TICKET.decode(await self._encoded(client, "tickets.show", task_id))
+        if not is_ticket_id(task_id):
+            raise UnknownTask("no such task")
+        try:
+            shown = await self._call(client, "tickets.show", {"ticketId": task_id})
+        except (Forbidden, NotFound):
+            raise UnknownTask("no such task") from None
+        ticket = _TICKET.decode(codec.encode(shown))
         if handle not in (ticket.target_agent, ticket.group):
             raise UnknownTask("no such task")
         return _task(ticket)
@@ -201,14 +207,6 @@ class Tasks:
         return task
 
     # -- inside --
-
-    async def _encoded(self, client: Principal, method: str, task_id: str) -> bytes:
-        if not is_ticket_id(task_id):
-            raise UnknownTask("no such task")
-        try:
-            return codec.encode(await self._call(client, method, {"ticketId": task_id}))
-        except (Forbidden, NotFound):
-            raise UnknownTask("no such task") from None
 
     async def _call(self, client: Principal, method: str, params: dict[str, Any]) -> Any:
         answer = self._gate.call(Call(client, method, codec.encode(params), door="a2a"))

@@ -51,7 +51,7 @@ class Remotes:
     def ended(self, tx: Transaction, ticket: Ticket) -> None:
         """Home has decided: it was cancelled, or its time is over."""
         if (elsewhere := self._behind(ticket.target)) is not None:
-            elsewhere.ended(tx, ticket.ticket_id, ticket.status.value, ticket.reason)
+            elsewhere.ended(tx, ticket.ticket_id, ticket.status.value)
 
     def delivery(self, ticket: Ticket) -> RemoteDelivery | None:
         elsewhere = self._behind(ticket.target)

@@ -1,6 +1,7 @@
 """`bascule person set | status | reset | passkey`: the passphrase that makes a terminal the person's."""
 
 import argparse
+from typing import Any
 
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, connect, state_of
@@ -79,3 +80,9 @@ def run_reset(args: argparse.Namespace) -> int:
 def unlock(client: SyncClient) -> None:
     """Ask for the passphrase on the terminal and make this connection the person's."""
     client.call("person.unlock", {"passphrase": read_from_tty("Passphrase: ")})
+
+
+def ask_as_person(args: argparse.Namespace, method: str, params: dict[str, Any]) -> Any:
+    with connect(args) as client:
+        unlock(client)
+        return client.call(method, params)

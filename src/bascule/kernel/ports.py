@@ -143,7 +143,7 @@ class Elsewhere(Protocol):
     def send(self, tx: Transaction, message: Outgoing) -> None:
         """Take it over; it is passed on once `tx` is durable. `Overloaded` when too much waits already."""
 
-    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+    def ended(self, tx: Transaction, ticket_id: str, status: str) -> None:
         """A ticket whose home is here was cancelled, or its time is over."""
 
     def dropped(self, tx: Transaction, ticket_id: str) -> None:

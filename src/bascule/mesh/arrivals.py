@@ -1,8 +1,8 @@
 """Letters that came: opened, read, and each item of them made a call of the mesh's own rows.
 
-What another node says counts only when its envelope opens with its card (M5), and then only as one of the mesh's rows
-(M6): each item that changes something passes the gate, as a principal that no door of this machine gives. Receipts and
-hellos are facts about the post, not calls.
+What another node says counts only when its envelope opens with its card, and then only as one of the mesh's rows: each
+item that changes something passes the gate, as a principal that no door of this machine gives. Receipts and hellos are
+facts about the post, not calls.
 """
 
 import hashlib
@@ -169,9 +169,9 @@ class Arrivals:
             case Offer():
                 self._offer(node, item, envelope)
             case Cancel() | Over():
-                self._word_of_home(name, item, envelope)
+                self._from_home(name, item, envelope)
             case Acked() | Reply():
-                self._word_of_copy(name, item, envelope)
+                self._from_copy(name, item, envelope)
             case Receipt():
                 self.receipts.add(name, item, envelope)
             case Hello():
@@ -195,7 +195,7 @@ class Arrivals:
         known = self._state.copies.rows.get(self._copies.id_of(name, item.ticket))
         taken = Taken(id=item.id, ticket=item.ticket)
         if known is not None:
-            # Rule 2: a duplicate gets the same answer as the first.
+            # A duplicate gets the same answer as the first.
             self._confirm(name, _replace(taken, refused=known.refused, text=known.text))
             return
         if self._too_many(name):
@@ -240,10 +240,10 @@ class Arrivals:
         self._counts[name] = (second, count)
         return count > self._max_items
 
-    def _word_of_home(self, name: str, item: Cancel | Over, envelope: rows.Envelope) -> None:
+    def _from_home(self, name: str, item: Cancel | Over, envelope: rows.Envelope) -> None:
         known = self._state.copies.rows.get(self._copies.id_of(name, item.ticket))
         if known is not None and (known.refused is not None or item.rank <= known.rank):
-            # Rule 1: an older word never takes the place of a newer one.
+            # An older status never replaces a newer one.
             self._confirm(name, Taken(id=item.id, ticket=item.ticket))
             return
         if self._too_many(name):
@@ -260,7 +260,7 @@ class Arrivals:
 
     # -- at home --
 
-    def _word_of_copy(self, name: str, item: Acked | Reply, envelope: rows.Envelope) -> None:
+    def _from_copy(self, name: str, item: Acked | Reply, envelope: rows.Envelope) -> None:
         ticket, known = self._state.home.rows.get(item.ticket), self._mail.known(item.ticket)
         if ticket is None or known is None or name not in ticket.nodes:
             self._confirm(name, Taken(id=item.id, ticket=item.ticket, refused="unknown"))
@@ -276,7 +276,7 @@ class Arrivals:
         if item.number <= replies:
             self._confirm(name, self._home.taken(item))
         elif item.number == replies + 1:
-            # The k rule: replies count in their order; another one comes again when it is its turn.
+            # Replies count in their order: one that is ahead of its turn comes again.
             params = rows.ReplyParams(item=item, envelope=envelope)
             sender = agent_principal(f"{item.sender}@{name}")
             self.call(sender, rows.REPLY.name, params, partial(self._reply_failed, name, item))

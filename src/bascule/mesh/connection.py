@@ -98,35 +98,41 @@ class Connection:
 
     async def _run(self) -> None:
         waits = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-        while True:
-            delay = None if self.problem is None else next(waits)
-            try:
-                async with asyncio.timeout(delay):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-            self._changed.clear()
-            waiting, self._waiting = self._waiting, []
-            problem = await self._try()
-            if problem is None:
-                waits.reset()
-            elif problem != self.problem:
-                self._log("mesh.problem", level="warning", problem=problem)
-            self.problem = problem
-            for each in waiting:
-                if not each.done():
-                    each.set_result(None)
+        waiting: list[Deferred[None]] = []
+        try:
+            while True:
+                delay = None if self.problem is None else next(waits)
+                try:
+                    async with asyncio.timeout(delay):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                self._changed.clear()
+                waiting, self._waiting = self._waiting, []
+                problem = await self._try()
+                if problem is None:
+                    waits.reset()
+                elif problem != self.problem:
+                    self._log("mesh.problem", level="warning", problem=problem)
+                self.problem = problem
+                _settle(waiting)
+        except BaseException as error:
+            # Nobody waits for it any longer. After a fault of ours the next change starts it again, at the end none.
+            self._is_running = isinstance(error, asyncio.CancelledError)
+            self.problem = self.problem or "it stopped at an internal error, which is in the log"
+            _settle(waiting)
+            raise
 
     async def _try(self) -> str | None:
         try:
-            await self._bring()
+            await self._reconcile()
         except NotReached as error:
             return error.detail
         except OSError as error:
             return f"{type(error).__name__}: {error}"
         return None
 
-    async def _bring(self) -> None:
+    async def _reconcile(self) -> None:
         row = self._place.row
         if row is None or row.standing is not Standing.MEMBER or (self._of is not None and not _same(self._of, row)):
             await self._end()
@@ -138,9 +144,7 @@ class Connection:
             self._show_cards(row, self.post)
         if row.hub_listen is not None:
             if self.hub is None:
-                hub = self._machine.make_hub(row)
-                self.hub = hub
-                await hub.start()
+                self.hub = await self._start_hub(row)
             await self._sync(self.hub)
         if self._place.row is not row:
             # Somebody left meanwhile: a post for the old row would speak with keys that nobody takes any more.
@@ -152,6 +156,16 @@ class Connection:
                 self.post.on_wiped(partial(self._make_again, row))
             await self.post.open(_CardReader(self.traffic.begin(self.post, row), self._take_card))
         self._show_cards(row, self.post)
+
+    async def _start_hub(self, row: Membership) -> MemberHub:
+        """One that did not start is not kept: it can neither admit anybody nor start a second time."""
+        hub = self._machine.make_hub(row)
+        try:
+            await hub.start()
+        except BaseException:
+            await hub.close()
+            raise
+        return hub
 
     async def _make_again(self, row: Membership) -> None:
         """The server has lost everything. No promise rests on it: what was under way is in the outboxes."""
@@ -220,6 +234,12 @@ class _CardReader:
         if board is Board.CARDS:
             self._on_card(key, value)
         self._reader.posted(board, key, value, age_ms)
+
+
+def _settle(waiting: list[Deferred[None]]) -> None:
+    for each in waiting:
+        if not each.done():
+            each.set_result(None)
 
 
 def _same(one: Membership, other: Membership) -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import lru_cache, partial
 
 import msgspec
@@ -11,6 +12,7 @@ from bascule.foundation.ids import COPY_ID_PREFIX
 from bascule.kernel.call import Call, Principal, agent_of, agent_principal
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import Incoming, IncomingReply, RemoteMail
+from bascule.mesh.cards import Card
 from bascule.mesh.courier import Courier
 from bascule.mesh.home import USE_FOR_MS
 from bascule.mesh.nodes import Nodes
@@ -47,6 +49,15 @@ def principal_of(item: Offer, node: str) -> Principal:
     if item.sender_kind == "agent":
         return agent_principal(f"{item.sender}@{node}")
     return Principal(f"{item.sender_kind}@{node}")
+
+
+def end_copies(tx: Transaction, state: MeshState, mail: RemoteMail, ids: Iterable[str], why: str) -> None:
+    """Their home will never say how they end: what agents here say to them goes nowhere any more."""
+    for id_ in ids:
+        known = mail.known(id_)
+        if known is not None and known.status in ("pending", "delivered"):
+            mail.mirror(tx, id_, "cancelled", late=False, reason=why)
+        tx.put(state.copies, id_, None)
 
 
 class Copies:
@@ -177,6 +188,15 @@ class Copies:
                     self._send_reply(tx, copy, reply)
                     count += 1
         return count
+
+    def revoked(self, tx: Transaction, card: Card) -> None:
+        """Another machine may take its name, and must not get what was for this one."""
+        theirs = [
+            id_
+            for id_, copy in self._state.copies.rows.items()
+            if copy.node == card.node and copy_id(card.sign, copy.home) == id_
+        ]
+        end_copies(tx, self._state, self._mail, theirs, f"{card.node} was revoked")
 
     def sweep(self, tx: Transaction) -> int:
         now = self._clock.wall_ms()

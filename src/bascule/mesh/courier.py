@@ -73,7 +73,7 @@ class Courier:
             self._timers.call_off(deadline)
         return self._receipts.pop(name, [])
 
-    def say(self, node: Node, item: Item) -> None:
+    def send_unconfirmed(self, node: Node, item: Item) -> None:
         """What is not confirmed: directly if the node is there, and into its mailbox if it may be away."""
         if not self.allowed():
             return
@@ -146,21 +146,23 @@ class Courier:
     def _batches(
         self, name: str, item_ids: list[str], most: int, *, receipts: bool
     ) -> Iterable[tuple[list[str], list[bytes]]]:
+        """Items as they go into one envelope each, with the ids of those that are kept until they are confirmed."""
+        taken = self._pop_receipts(name) if receipts else []
+        parts: list[tuple[str | None, bytes]] = [
+            (None, codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS]))) for at in range(0, len(taken), MAX_ITEMS)
+        ]
+        parts += [(item_id, self._items.rows[item_id].data) for item_id in item_ids]
         items: list[bytes] = []
         ids: list[str] = []
         size = 0
-        if receipts and (taken := self._pop_receipts(name)):
-            for at in range(0, len(taken), MAX_ITEMS):
-                items.append(codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS])))
-                size += len(items[-1])
-        for item_id in item_ids:
-            data = self._items.rows[item_id].data
+        for item_id, data in parts:
             if items and (len(items) >= most or size + len(data) > MAX_BATCH_BYTES):
                 yield ids, items
                 items, ids, size = [], [], 0
             items.append(data)
-            ids.append(item_id)
             size += len(data)
+            if item_id is not None:
+                ids.append(item_id)
         if items:
             yield ids, items
 
@@ -169,14 +171,10 @@ class Courier:
         return node.pair.seal(self._body(halves, items))
 
     def _body(self, halves: bytes, items: list[bytes]) -> bytes:
-        anchor = codec.encode(self.anchor())
+        anchor = codec.encode(Anchor.of(self._journal.durable_head))
         return b'{"v":%d,"started":%d,%b"anchor":%b,"items":[%b]}' % (
             *(VERSION, self._lives.started, halves, anchor, b",".join(items)),
         )
-
-    def anchor(self) -> Anchor:
-        seq, head = self._journal.durable_head
-        return Anchor(seq, head.hex() if seq else "")
 
     def check_size(self, item: bytes) -> None:
         most = self.post.max_bytes - OVERHEAD - _FRAME_BYTES

@@ -34,14 +34,7 @@ from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.own_lives import OwnLives
 from bascule.mesh.ports import Board, Post
-from bascule.mesh.protocol import (
-    MAX_REVOKED_LIST,
-    Anchor,
-    Hello,
-    LifeSign,
-    ListedAgent,
-    Listing,
-)
+from bascule.mesh.protocol import MAX_REVOKED_LIST, Anchor, Hello, LifeSign, ListedAgent, Listing
 from bascule.mesh.records import Cursor
 from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
@@ -49,8 +42,8 @@ from bascule.mesh.state import MeshState
 _replace = msgspec.structs.replace
 # The list of agents is put on its board this long after a change: a client that reconnects is one change.
 LISTING_MS = 500
-# What follows from a word of life, all of an outbox again and a look at every ticket, is done once in so long for one
-# node, however often it says hello.
+# A hello or a sign of life has the whole outbox of its node sent again, and every ticket looked at: once in so long for
+# one node, however often it says hello.
 GREETING_MS = 100
 # A list of revoked cards is sent to one node once in so long, however often it says that it has an older one.
 REVOCATIONS_SECONDS = 60.0
@@ -118,8 +111,8 @@ class Engine:
             timers=timers,
             log=log,
             publish=events.publish,
-            on_hello=self._hello,
-            on_lost_life=lambda node: self._paced(node, partial(self._say_again, node)),
+            on_hello=self._receive_hello,
+            on_lost_life=partial(self._paced, self._say_again),
             on_stranger=self._meet,
         )
         # Why nothing is sent or taken any more; None while all is well.
@@ -142,15 +135,17 @@ class Engine:
         self._other_life = ""
         self._closed = False
         self._signs_life = False
-        self._meeting: set[str] = set()
-        # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
+        # Nodes about which a person is asked, with the key of the machine that is meant.
+        self._meeting: dict[str, str] = {}
+        # Nodes whose hello is to be answered.
         self._to_answer: set[str] = set()
-        self._recent: dict[str, Callable[[], None] | None] = {}
+        # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
+        self._recent: dict[str, Callable[[Node], None] | None] = {}
         # Nodes that have had this life begin later, each once.
         self._moved_by: set[str] = set()
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
-        self.nodes.on_last_word = self._last_word_of_twin
+        self.nodes.on_twin_stopped = self._twin_stopped
         self.nodes.has_free_member = mail.has_free_member
         self.courier.allowed = lambda: self.halted is None
         # Called with each hello, for `ledger verify --peers`.
@@ -172,8 +167,10 @@ class Engine:
         self.post = self.courier.post = CLOSED
 
     def close(self) -> None:
-        self.detach()
+        """This node is not a member any more, or not this one."""
         self._closed = True
+        self.detach()
+        self.outbox.close()
 
     def halt(self, why: str) -> None:
         if self.halted is None:
@@ -219,7 +216,7 @@ class Engine:
         """Behind the commits of what was read: never ahead of them, for commits are durable in their order."""
         self._cursor_due = False
         known = self._state.cursors.rows.get(self._mailbox)
-        if not self._mailbox or (known is not None and known.number >= self._read) or not self._read:
+        if self._closed or not self._read or (known is not None and known.number >= self._read):
             return
         tx = Transaction()
         for mailbox in list(self._state.cursors.rows):
@@ -248,7 +245,7 @@ class Engine:
         number, signed = self._cards.revocations()
         sends_list = name in self._to_inform and len(signed) <= MAX_REVOKED_LIST
         self._to_inform.discard(name)
-        self.courier.say(
+        self.courier.send_unconfirmed(
             node,
             Hello(
                 life=self.life,
@@ -265,12 +262,12 @@ class Engine:
             ),
         )
 
-    def _hello(self, node: Node, hello: Hello) -> None:
+    def _receive_hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
         self._learn_life(node, hello)
         if name not in self._moved_by and self.lives.begin_behind(hello.known_start):
-            # Else our word stays that of an earlier life, which says nothing. From each node once: one that lies must
-            # not have us greet all others without end.
+            # Else we stay an earlier life to that node, and it ignores how we began. From each node once: one that lies
+            # must not have us greet all others without end.
             self._moved_by.add(name)
             self._greet(0.0)
         for callback in self.on_hello:
@@ -284,7 +281,7 @@ class Engine:
         if hello.answer or hello.started < self._state.peer(name).started:
             # It asks, or does not know a life of its own that we have heard of.
             self._to_answer.add(name)
-        self._paced(node, partial(self._greeted, node))
+        self._paced(self._greeted, node)
 
     def _may_inform(self, name: str) -> bool:
         now = self._clock.monotonic()
@@ -303,35 +300,36 @@ class Engine:
     def _alive(self, node: Node) -> None:
         if node.life_sign is not None:
             self._learn_life(node, node.life_sign)
-        self._paced(node, partial(self._greeted, node))
+        self._paced(self._greeted, node)
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _paced(self, node: Node, act: Callable[[], None]) -> None:
+    def _paced(self, act: Callable[[Node], None], node: Node) -> None:
         """Now, or once when the pause is over."""
         name = node.card.node
-        if name in self._recent:
-            self._recent[name] = act
-        else:
+        if name not in self._recent:
             self._recent[name] = None
             self._timers.after_ms(GREETING_MS, partial(self._pause_over, node))
-            act()
+            act(node)
+        elif self._recent[name] != self._greeted:
+            # That one does what the other does, and more.
+            self._recent[name] = act
 
     def _pause_over(self, node: Node, _now: float) -> None:
-        act = self._recent.pop(node.card.node, None)
+        act = self._recent.pop(node.card.node)
         if act is not None and not self._closed:
-            self._paced(node, act)
+            self._paced(act, node)
 
-    def _learn_life(self, node: Node, word: Hello | LifeSign) -> None:
-        """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again. The
-        word of an earlier life says nothing: that had less of course."""
+    def _learn_life(self, node: Node, sign: Hello | LifeSign) -> None:
+        """A node whose new life begins with fewer records than it has told us of was rolled back: what it confirmed
+        behind them goes again (`_say_again`). An earlier life began with fewer of course."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if word.started > peer.started:
+        if sign.started > peer.started:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
-            missed = [life.began for life in word.lives if life.started > peer.started]
-            began = min([word.began.seq, *missed])
+            missed = [life.began for life in sign.lives if life.started > peer.started]
+            began = min([sign.began.seq, *missed])
             tx = Transaction()
-            tx.put(self._state.peers, name, _replace(peer, started=word.started, began=began))
+            tx.put(self._state.peers, name, _replace(peer, started=sign.started, began=began))
             self._journal.commit_quietly(tx)
 
     def _say_again(self, node: Node) -> None:
@@ -378,22 +376,21 @@ class Engine:
             # One of our own before this: whoever runs the server can repeat it for ever. A double has begun since.
             return
         elif self._seen_ourselves and sign.life != self._other_life:
-            # Perhaps the last word of our own life before, on its way for long. One that lives says it again.
+            # Perhaps the last sign of our own life before, on its way for long. One that lives gives another.
             self._other_life = sign.life
         elif self._seen_ourselves:
             self._stop_as_twin()
 
-    def _last_word_of_twin(self, life: str) -> None:
+    def _twin_stopped(self, life: str) -> None:
         if life == self.life:
             self._stop_as_twin()
 
     def _stop_as_twin(self) -> None:
         """And have the other one stop, which may have seen nothing yet: only a person knows which of the two stays."""
         if self.halted is None:
-            word = Listing(agents=[], twin=self._other_life)
-            self.post.put(
-                Board.DIRECTORY, self.identity.node, sign_directory(self.identity.keys.sign, self.identity.node, word)
-            )
+            listing = Listing(agents=[], twin=self._other_life)
+            value = sign_directory(self.identity.keys.sign, self.identity.node, listing)
+            self.post.put(Board.DIRECTORY, self.identity.node, value)
             self.halt("another daemon lives with the keys of this one: its disk was copied")
 
     def agents_changed(self) -> None:
@@ -418,36 +415,34 @@ class Engine:
         name = node.card.node
         if name in self._meeting:
             return
-        self._meeting.add(name)
+        self._meeting[name] = node.card.sign
         params = rows.MeetParams(node=name, owner=node.card.owner_name or node.card.owner, own=node.own)
         self._arrivals.call(node_principal(name), rows.MEET.name, params, partial(self._not_met, name))
 
     def meet(self, call: Call, params: rows.MeetParams, tx: Transaction) -> None:
         assert node_of(call.principal) == params.node, "made in `_meet`"
         tx.subject = params.node
-        tx.put(
-            self._state.peers,
-            params.node,
-            _replace(self._state.peer(params.node), met=True, met_key=self._key(params.node)),
-        )
+        self._put_met(tx, params.node, met=True)
         tx.after.append(partial(self._met, params.node))
 
-    def _key(self, name: str) -> str:
-        node = self.nodes.get(name)
-        return node.card.sign if node is not None else ""
+    def _put_met(self, tx: Transaction, name: str, *, met: bool) -> None:
+        """Of the machine that the person was asked about: another one may have its name by now, and is asked about
+        again."""
+        peer = self._state.peer(name)
+        tx.put(self._state.peers, name, _replace(peer, met=met, met_key=self._meeting.get(name, "")))
 
     def _met(self, name: str) -> None:
-        self._meeting.discard(name)
+        self._meeting.pop(name, None)
         # Its outbox has what waited for this.
         self.hello(name)
 
     def _not_met(self, name: str, error: BasculeError) -> None:
-        self._meeting.discard(name)
         if isinstance(error, PolicyDenied | Forbidden) and not isinstance(error, ApprovalRequired):
             tx = Transaction()
             tx.subject = name
-            tx.put(self._state.peers, name, _replace(self._state.peer(name), met=False, met_key=self._key(name)))
+            self._put_met(tx, name, met=False)
             self._journal.commit(tx, DAEMON, "mesh.meet", "denied")
+        self._meeting.pop(name, None)
 
     # -- the broker's port --
 
@@ -460,7 +455,7 @@ class Engine:
     def send(self, tx: Transaction, message: Outgoing) -> None:
         self.home.send(tx, message)
 
-    def ended(self, tx: Transaction, ticket_id: str, status: str, reason: str | None) -> None:
+    def ended(self, tx: Transaction, ticket_id: str, status: str) -> None:
         self.home.ended(tx, ticket_id)
 
     def dropped(self, tx: Transaction, ticket_id: str) -> None:
@@ -515,8 +510,12 @@ class Engine:
             if item.node == card.node:
                 self.outbox.remove(tx, item_id)
         for ticket_id, ticket in list(self._state.home.rows.items()):
-            if card.node in ticket.nodes and not self.home.has_other(tx, ticket_id, ticket, card.node):
+            if card.node in ticket.nodes and not self.home.drop_node(tx, ticket_id, ticket, card.node):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
+        self.copies.revoked(tx, card)
+        self._arrivals.newly_held.discard(card.node)
+        if card.node in self._state.peers.rows:
+            tx.put(self._state.peers, card.node, None)
         if tx.puts:
             tx.subject = card.node
             self._journal.commit(tx, DAEMON, "mesh.revoked")

@@ -45,7 +45,7 @@ class BadEnvelope(Exception):
 
 class Opened(NamedTuple):
     body: bytes
-    # Else in the session.
+    # Else it was sealed with the key of the session.
     signed: bool
 
 

@@ -160,20 +160,37 @@ class Home:
         if ticket is None or message is None or not ticket.any:
             return False
         for node in self._nodes.candidates(ticket.handle):
-            if node not in ticket.nodes and self._has_offered(tx, message, ticket, node):
+            if node not in ticket.nodes and self._try_offer(tx, message, ticket, node):
                 return True
         return False
 
-    def _has_offered(self, tx: Transaction, message: Outgoing, ticket: HomeTicket, node: str) -> bool:
-        """False where there is no room for it: whoever tries has no caller to tell."""
+    def pass_on(self, tx: Transaction, item: OutItem) -> bool:
+        """This node will never take it: another one of the group gets the offer, unless one has it. False if none is
+        left."""
+        ticket = self._state.home.rows.get(item.ticket)
+        message = self._mail.outgoing(item.ticket)
+        if ticket is None or message is None or not ticket.any:
+            return False
+        ticket = _replace(ticket, refused=(*ticket.refused, item.node))
+        tx.put(self._state.home, item.ticket, ticket)
+        return bool(ticket.arrived) or self._offer_to_other(tx, message, ticket)
+
+    def _offer_to_other(self, tx: Transaction, message: Outgoing, ticket: HomeTicket) -> bool:
+        """First to those that were not asked."""
+        having = (each for each in self._nodes.candidates(ticket.handle) if each not in ticket.refused)
+        others = sorted(having, key=lambda each: each in ticket.nodes)
+        return any(self._try_offer(tx, message, ticket, each) for each in others)
+
+    def _try_offer(self, tx: Transaction, message: Outgoing, ticket: HomeTicket, node: str) -> bool:
+        """False where there is no room for it: there is no caller here who could be told."""
         try:
             self._offer(tx, message, ticket, node)
         except (Overloaded, TooLarge):
             return False
         return True
 
-    def has_other(self, tx: Transaction, ticket_id: str, ticket: HomeTicket, revoked: str) -> bool:
-        """A node that had an offer is none any more. False if nobody is left who has it, or gets it now."""
+    def drop_node(self, tx: Transaction, ticket_id: str, ticket: HomeTicket, revoked: str) -> bool:
+        """A node that had the offer was revoked. False if no other node has it, or gets it now."""
         nodes = tuple(each for each in ticket.nodes if each != revoked)
         arrived = {each: when for each, when in ticket.arrived.items() if each != revoked}
         was_last = ticket.nodes[-1] == revoked
@@ -182,9 +199,8 @@ class Home:
         if not was_last:
             return True
         message = self._mail.outgoing(ticket_id)
-        having = self._nodes.candidates(ticket.handle) if ticket.any and message is not None else []
-        others = sorted((each for each in having if each != revoked), key=lambda each: each in nodes)
-        return any(message and self._has_offered(tx, message, ticket, each) for each in others) or bool(arrived)
+        is_offered = ticket.any and message is not None and self._offer_to_other(tx, message, ticket)
+        return is_offered or bool(arrived)
 
     def ask_around(self, tx: Transaction, item: OutItem) -> bool:
         """Nobody is free there: a node that was not asked gets the offer. Once all were, the one that was asked longest
@@ -196,10 +212,10 @@ class Home:
         if ticket is None or message is None or not ticket.any or self._clock.wall_ms() - item.at < ASK_AROUND_MS:
             return False
         having = self._nodes.candidates(ticket.handle)
-        others = [node for node in ticket.nodes if node != item.node and node in having]
+        others = [node for node in ticket.nodes if node not in (item.node, *ticket.refused) and node in having]
         if not others:
             return False
-        return self._has_offered(tx, message, ticket, others[0])
+        return self._try_offer(tx, message, ticket, others[0])
 
     def again(self, tx: Transaction, node: str) -> int:
         """Offers go again that a node confirmed in a life before this one, behind the record that this one began with:
@@ -214,7 +230,7 @@ class Home:
             message = self._mail.outgoing(ticket_id)
             if message is None:
                 tx.put(self._state.home, ticket_id, ticket)
-            elif not self._has_offered(tx, message, ticket, node):
+            elif not self._try_offer(tx, message, ticket, node):
                 # Its arrival stays, so that the next hello tries again.
                 continue
             self._say_end(tx, ticket_id, ticket, node, alone=message is None)
@@ -222,7 +238,7 @@ class Home:
         return count
 
     def _say_end(self, tx: Transaction, ticket_id: str, ticket: HomeTicket, node: str, *, alone: bool = False) -> None:
-        """How it is, to a node that does not know it or has forgotten it."""
+        """Tell a node how the ticket ended; nothing while it is open."""
         known = self._mail.known(ticket_id)
         if known is None or known.status in ("pending", "delivered"):
             return

@@ -10,7 +10,7 @@ import msgspec
 from bascule import __version__
 from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, Overloaded, PeerFailed
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, Overloaded, PeerFailed, StorageFull
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import DAEMON
 from bascule.kernel.journal import Journal, Transaction
@@ -175,16 +175,24 @@ class Joining:
         try:
             while (row := self._place.row) is not None and row.asking is not None:
                 try:
-                    await self._once(row, row.asking)
-                    self.problem = None
-                except NotReached as error:
-                    self.problem = error.detail
-                    self._give_up_late(row.asking, error)
-                except (BadKnock, BadCard) as error:
-                    self.problem = f"the answer cannot be used: {error}"
+                    self.problem = await self._try(row, row.asking)
+                except StorageFull as error:
+                    # Whatever was to change is undone: this node waits as before.
+                    self.ended, self.problem = None, error.message
                 await asyncio.sleep(next(waits))
         finally:
             self._knocking = False
+
+    async def _try(self, row: Membership, asking: Asking) -> str | None:
+        """Knock once, and do what follows from the answer; what is wrong, if anything."""
+        try:
+            await self._once(row, asking)
+        except NotReached as error:
+            await self._give_up_late(asking, error)
+            return error.detail
+        except (BadKnock, BadCard) as error:
+            return f"the answer cannot be used: {error}"
+        return None
 
     async def _once(self, row: Membership, asking: Asking) -> None:
         answer = await self._knock(row, _secret(asking), asking.number, reveal=True)
@@ -194,14 +202,14 @@ class Joining:
         if answer.state is AnswerState.ACCEPTED and asking.must_compare:
             # Whoever runs the servers could have answered, with a mesh of theirs. The card stays there for a day.
             if self._clock.wall_ms() >= asking.ends_at + FETCH_SECONDS * 1000:
-                self._end("nobody here compared the words")
+                await self._end("nobody here compared the words")
         elif answer.state is AnswerState.ACCEPTED:
             await self._accepted(row, asking, answer)
         elif answer.state is not AnswerState.WAITING:
             refusal = _refusal(answer, row.node)
-            self._end(f"{refusal.message}; {refusal.hint}")
+            await self._end(f"{refusal.message}; {refusal.hint}")
         elif (answer.mesh_key, answer.holder) != (row.mesh_key, asking.holder):
-            self._end("another machine answers than the one that was asked: nothing was joined")
+            await self._end("another machine answers than the one that was asked: nothing was joined")
         elif answer.number != asking.holder_number:
             await self._ask_again(row, asking)
 
@@ -231,10 +239,8 @@ class Joining:
             raise BadCard("it is not for this node's keys")
         member = msgspec.structs.replace(
             row,
-            card=signed,
             owner=card.owner,
             owner_name=card.owner_name,
-            joined_at=self._clock.wall_ms(),
             asking=None,
         )
         with Transaction() as tx:
@@ -244,20 +250,20 @@ class Joining:
             self._roster.put(tx, card.node, signed)
         await self._journal.commit(tx, DAEMON, "mesh.joined")
 
-    def _give_up_late(self, asking: Asking, error: NotReached) -> None:
+    async def _give_up_late(self, asking: Asking, error: NotReached) -> None:
         """A server that is off may come back with our card; one that does not let us in any more will not."""
         now = self._clock.wall_ms()
         refused = error.fault is Fault.REFUSED and now >= asking.ends_at
         if refused or now >= asking.ends_at + FETCH_SECONDS * 1000:
-            self._end("nobody accepted this node in time: ask for a new code")
+            await self._end("nobody accepted this node in time: ask for a new code")
 
-    def _end(self, why: str) -> None:
+    async def _end(self, why: str) -> None:
         self.ended = why
         with Transaction() as tx:
             tx.subject = self._place.row.node if self._place.row is not None else None
             tx.details = {"reason": why}
             self._place.change(tx, Event.ENDED)
-        self._journal.commit(tx, DAEMON, "mesh.notJoined")
+        await self._journal.commit(tx, DAEMON, "mesh.notJoined")
 
     # -- one knock --
 

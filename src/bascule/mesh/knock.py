@@ -32,8 +32,8 @@ from gabp import codec
 
 # Keys, names and two signatures.
 MAX_KNOCK_BYTES = 8_192
-# The card, and the list of those revoked at its longest.
-MAX_ANSWER_BYTES = 1_000_000
+# A card and the holder's keys are 2 KB; a newer node may say more.
+MAX_ANSWER_BYTES = 65_536
 NUMBER_BYTES = 32
 _DOMAIN = b"bascule-mesh-join-1\0"
 
@@ -104,7 +104,7 @@ class KnockAnswer(_Wire, frozen=True, kw_only=True):
     holder: Party | None = None
     # The holder's.
     number: KeyText | None = None
-    # Wall time there when the question ends.
+    # How long the question stays open.
     left_ms: Annotated[int, Meta(ge=0, le=2**53)] = 0
     # Signed, as text.
     card: str | None = None

@@ -1,10 +1,11 @@
-"""What membership needs of the machine: a server as a child, a post as a member, and a way to ask before one is one."""
+"""What membership needs of the machine: a server as a child, the post of a member, and a way to ask to become one."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bascule.kernel.journal import Transaction
 from bascule.mesh.cards import Card
 from bascule.mesh.ports import Fault, Hub, Post, Reader
 from bascule.mesh.records import Membership
@@ -85,7 +86,7 @@ class PeerFacts(NamedTuple):
 
     # None: nothing was heard of it since we are connected.
     reachable: bool | None = None
-    # Wall time of the last change of that.
+    # Wall time when it was last heard of; 0: not in this life.
     since: int = 0
     version: str = ""
     # What waits here for it, and since when the oldest does.
@@ -101,6 +102,9 @@ class Traffic(Protocol):
         """From now on messages to other nodes are taken, though there may be no post yet."""
 
     def not_member(self) -> None: ...
+
+    def left(self, tx: Transaction) -> None:
+        """What is open with the nodes of this mesh ends: in the next one others may have their names."""
 
     def card_changed(self, node: str) -> None: ...
 

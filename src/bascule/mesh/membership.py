@@ -3,7 +3,7 @@
     none --ask--> waiting --accepted--> member --revoked--> revoked
     none --begin----------------------> member --cloned--> cloned --kept--> member
 
-`TRANSITIONS` is all of it. A pair that is not there cannot happen: `follow` raises `Conflict` with what to do instead.
+`TRANSITIONS` is all of it. For a pair that is not there `next_standing` raises `Conflict`, with what to do instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -84,7 +84,7 @@ _INSTEAD: Mapping[Standing | None, tuple[str, str]] = {
 }
 
 
-def follow(standing: Standing | None, event: Event) -> Standing | None:
+def next_standing(standing: Standing | None, event: Event) -> Standing | None:
     try:
         return TRANSITIONS[standing][event]
     except KeyError:
@@ -121,11 +121,11 @@ class OwnPlace:
         return row
 
     def must_allow(self, event: Event) -> None:
-        follow(self.standing, event)
+        next_standing(self.standing, event)
 
     def change(self, tx: Transaction, event: Event, row: Membership | None = None) -> None:
         """`row` is the new one where the event brings one; else the old one with its new standing."""
-        standing = follow(self.standing, event)
+        standing = next_standing(self.standing, event)
         kept = row if row is not None else self.row
         tx.put(self.table, _SELF, None if standing is None or kept is None else _with(kept, standing))
         tx.after.append(self._notify)

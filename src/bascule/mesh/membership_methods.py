@@ -80,7 +80,7 @@ class MembershipMethods:
         self._tasks = tasks
         # One of `new`, `init`, `join` is under way.
         self._busy = False
-        place.on_change = self._moved
+        place.on_change = self._place_changed
         connection.on_join = self.answer_knock
         self.news = MembershipNews(place, roster, admissions, connection, journal)
         connection.on_card = self.news.take_card
@@ -106,7 +106,7 @@ class MembershipMethods:
     def recover(self) -> None:
         """Before any door is open: what is sent to another node is taken from the first call on."""
         self.roster.load()
-        self._show_traffic()
+        self._update_traffic()
         for card in list(self.roster.all()):
             if self.roster.is_revoked(card):
                 self.connection.traffic.revoked(card)
@@ -132,14 +132,14 @@ class MembershipMethods:
             GcItem(what="mesh cards", count=len(renewed), why="renewed: they would have ended soon"),
         ]
 
-    def _moved(self) -> None:
+    def _place_changed(self) -> None:
         """Our own place has changed, and that is on disk."""
         self._events.publish(Fact(kind=Kind.NODE, event="moved", status=self._views.standing()))
-        self._show_traffic()
+        self._update_traffic()
         self.connection.notice()
         self.joining.start()
 
-    def _show_traffic(self) -> None:
+    def _update_traffic(self) -> None:
         if (own := self.place.member) is not None:
             self.connection.traffic.member(own)
         else:
@@ -165,7 +165,7 @@ class MembershipMethods:
     # -- beginning a mesh --
 
     async def new(self, call: Call, params: NewMeshParams, effect: RecordedEffect) -> MeshInviteResult:
-        with self._alone(Event.BEGIN):
+        with self._exclusively(Event.BEGIN):
             self._must_have(hub=True)
             row, card = self._first_row(params.mesh, params.node, params.owner_name)
             row = msgspec.structs.replace(row, hub_listen=params.listen)
@@ -196,7 +196,7 @@ class MembershipMethods:
             return self._invited(row, hub, code, "")
 
     async def init(self, call: Call, params: InitMeshParams, effect: RecordedEffect) -> MeshStatus:
-        with self._alone(Event.BEGIN):
+        with self._exclusively(Event.BEGIN):
             self._must_have(hub=False)
             row, card = self._first_row(params.mesh, params.node, params.owner_name)
             row = msgspec.structs.replace(
@@ -250,8 +250,6 @@ class MembershipMethods:
             keys=seeds_of(keys),
             owner=owner,
             owner_name=shown,
-            card=signed,
-            joined_at=self._clock.wall_ms(),
         )
         return row, signed
 
@@ -295,7 +293,7 @@ class MembershipMethods:
     async def join(self, call: Call, params: JoinMeshParams, effect: RecordedEffect) -> MeshStatus:
         if params.words is not None:
             return await self._compare(call, params.words)
-        with self._alone(Event.ASK):
+        with self._exclusively(Event.ASK):
             self._must_have(hub=False)
             node = self._node_name(params.node)
             try:
@@ -407,6 +405,7 @@ class MembershipMethods:
         assert row is not None
         tx.subject = row.node
         tx.details = {"mesh": row.mesh}
+        self.connection.traffic.left(tx)
         self.admissions.clear(tx)
         # Cards are read with the key of our row: they go first, and come back after it.
         self.roster.clear(tx)
@@ -441,7 +440,7 @@ class MembershipMethods:
         tx.then = lambda _: later
 
     @contextlib.contextmanager
-    def _alone(self, event: Event) -> Iterator[None]:
+    def _exclusively(self, event: Event) -> Iterator[None]:
         """One at a time: each of them takes seconds, and changes what the others start from."""
         self.place.must_allow(event)
         if self._busy:

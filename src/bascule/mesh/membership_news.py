@@ -1,5 +1,7 @@
 """What this node hears about membership: cards on the board, nodes that are there, another daemon with its keys."""
 
+from functools import partial
+
 import msgspec
 
 from bascule.foundation.errors import BasculeError
@@ -28,11 +30,16 @@ class MembershipNews:
         own = self._place.member
         if own is None:
             return
+        old = self._roster.known(key)
         tx = Transaction()
         try:
             with tx:
                 if not self._roster.learn(tx, key, value):
                     return
+                new = self._roster.known(key)
+                if old is not None and new is not None and new.sign != old.sign:
+                    # Whoever was away may hear of the new machine under this name before it hears of the old one's end.
+                    tx.after.append(partial(self._connection.traffic.revoked, old))
                 tx.subject = key
                 if key == own.node:
                     self._take_own_card(tx, own)
@@ -47,9 +54,7 @@ class MembershipNews:
         card = self._roster.known(own.node)
         if card is None or (card.sign, card.box, card.bus) != keys_of(own).public:
             raise BadCard("a card in our name for other keys")
-        row = msgspec.structs.replace(
-            own, card=self._roster.signed(own.node), owner=card.owner, owner_name=card.owner_name
-        )
+        row = msgspec.structs.replace(own, owner=card.owner, owner_name=card.owner_name)
         self._place.change(tx, Event.RENEWED, row)
 
     def node_seen(self, node: str) -> None:

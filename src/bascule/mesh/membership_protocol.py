@@ -83,7 +83,7 @@ class AcceptNodeParams(Params, frozen=True, kw_only=True):
 
 class MeshNode(Result, frozen=True, kw_only=True):
     node: str
-    # "member", "waiting" (for a person here), "revoked" or "expired".
+    # "waiting": for a person here.
     standing: Literal["member", "waiting", "revoked", "expired"]
     owner: str = ""
     # Of the same person as this node.
@@ -94,6 +94,7 @@ class MeshNode(Result, frozen=True, kw_only=True):
     holder: bool = False
     # Left out while nothing is known.
     reachable: bool | None = None
+    # When it was last heard of.
     since: str | None = None
     version: str = ""
     card_ends: str | None = None
@@ -111,6 +112,11 @@ class MeshNode(Result, frozen=True, kw_only=True):
 class MeshNodes(Result, frozen=True, kw_only=True):
     mesh: str | None = None
     nodes: list[MeshNode] = []
+
+
+# How two of them begin that `bascule doctor` has checks of its own for.
+CLOCK_DIFFERS = "the clock here differs"
+CARD_ENDS = "this node's card ends"
 
 
 class MeshFault(Result, frozen=True, kw_only=True):

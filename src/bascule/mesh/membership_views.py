@@ -9,7 +9,15 @@ from bascule.mesh.cards import DAY_MS, Card
 from bascule.mesh.connection import Connection
 from bascule.mesh.joining import Joining, words_of_row
 from bascule.mesh.membership import OwnPlace
-from bascule.mesh.membership_protocol import MeshFault, MeshJoining, MeshNode, MeshNodes, MeshStatus
+from bascule.mesh.membership_protocol import (
+    CARD_ENDS,
+    CLOCK_DIFFERS,
+    MeshFault,
+    MeshJoining,
+    MeshNode,
+    MeshNodes,
+    MeshStatus,
+)
 from bascule.mesh.membership_records import JoinRequest
 from bascule.mesh.ports import Fault, PostState
 from bascule.mesh.records import Membership, Standing
@@ -163,11 +171,11 @@ class Views:
         if skew >= SKEW_WARN_MS:
             stops = "mail is not taken" if skew >= SKEW_STOP_MS else "from an hour on mail is not taken"
             yield MeshFault(
-                what=f"the clock here differs from the server's by {skew // 1000} s: {stops}",
+                what=f"{CLOCK_DIFFERS} from the server's by {skew // 1000} s: {stops}",
                 remedy="set the clock of this machine or of the server, best by NTP",
             )
         if own is not None and own.not_after - self._clock.wall_ms() < CARD_ENDS_SOON_DAYS * DAY_MS:
             yield MeshFault(
-                what=f"this node's card ends at {rfc3339(own.not_after)} and nobody has renewed it",
+                what=f"{CARD_ENDS} at {rfc3339(own.not_after)} and nobody has renewed it",
                 remedy="start the daemon that holds the mesh key, and let both be connected for a minute",
             )

@@ -25,7 +25,7 @@ _NAMED = 10
 
 
 class Node:
-    """One other node, as far as this life of the daemon knows."""
+    """What this life of the daemon knows of another node."""
 
     def __init__(self, card: Card, pair: Pair, *, own: bool) -> None:
         self.card = card
@@ -72,8 +72,8 @@ class Nodes:
         self.has_free_member: Callable[[str], bool] = lambda _group: False
         # Called when a sign of life with our own name came.
         self.on_ourselves: Callable[[LifeSign], None] = lambda _sign: None
-        # Called with the life that another daemon with our keys has seen before it stopped.
-        self.on_last_word: Callable[[str], None] = lambda _life: None
+        # Called when another daemon with our keys has stopped, with the life because of which it did.
+        self.on_twin_stopped: Callable[[str], None] = lambda _life: None
 
     def get(self, name: str) -> Node | None:
         card = self._cards.card(name)
@@ -184,7 +184,7 @@ class Nodes:
         if board is Board.LIVE:
             self.on_ourselves(read_directory(key, name, value, LIFE_SIGN))
         elif twin := read_directory(key, name, value, LISTING).twin:
-            self.on_last_word(twin)
+            self.on_twin_stopped(twin)
 
     # -- the directory --
 

@@ -124,11 +124,20 @@ class Outbox:
                 waiting[item_id] = _Waiting()
                 self._watch(item.node, item_id, waiting[item_id], FIRST_RETRY_MS)
 
+    def close(self) -> None:
+        """Nothing is sent any more; what waits stays in the store, for the next one."""
+        for items in self._waiting.values():
+            for waiting in items.values():
+                if waiting.deadline is not None:
+                    self._timers.call_off(waiting.deadline)
+        self._waiting.clear()
+
     # -- when to send --
 
     def _durable(self, item_id: str, node: str) -> None:
         if item_id in self._table.rows:
-            waiting = self._waiting.setdefault(node, {})[item_id] = _Waiting()
+            # `reconcile` may have found it before it was durable.
+            waiting = self._waiting.setdefault(node, {}).setdefault(item_id, _Waiting())
             self._watch(node, item_id, waiting, RECEIPT_MS)
             self.on_due(node, (item_id,), False)
 

@@ -16,9 +16,8 @@ class OwnLives:
     def __init__(self, table: Table[OwnLife], journal: Journal, now_ms: int) -> None:
         self._table = table
         self._journal = journal
-        seq, head = journal.durable_head
         # The end of the ledger when this life began.
-        self.began = Anchor(seq, head.hex() if seq else "")
+        self.began = Anchor.of(journal.durable_head)
         self.started = max(now_ms, 1 + max(map(int, table.rows), default=-1))
 
     def record(self) -> None:

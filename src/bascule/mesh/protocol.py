@@ -42,6 +42,11 @@ class Anchor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seq: Annotated[int, Meta(ge=0)] = 0
     head: Annotated[str, Meta(pattern=r"^(?:[0-9a-f]{64})?$(?!\n)")] = ""
 
+    @classmethod
+    def of(cls, head: tuple[int, bytes]) -> "Anchor":
+        """`head`: number and hash of a record."""
+        return cls(head[0], head[1].hex() if head[0] else "")
+
     def __str__(self) -> str:
         """As records name it."""
         return f"{self.seq}:{self.head}"
@@ -109,7 +114,7 @@ FINAL = frozenset({"unknown", "policy", "late", "too_large"})
 PASSING = frozenset({"full", "busy"})
 
 
-# Of `Taken.status`: what a ticket can be. Another word is of a newer node, or of one that lies, and is passed over.
+# Of `Taken.status`: what a ticket can be. Another value is of a newer node, or of one that lies, and is ignored.
 STATUSES = frozenset({"pending", "delivered", "responded", "timeout", "cancelled"})
 
 
@@ -149,7 +154,7 @@ class Hello(Item, frozen=True, kw_only=True, tag="hello"):
     # One life of the sender's daemon, and the end of its ledger when that began.
     life: Annotated[str, Meta(max_length=64)]
     began: Anchor
-    # Wall time when it began: a word of an earlier life may come late.
+    # Wall time when it began: a hello of an earlier life may come late.
     started: _Ms = 0
     lives: Lives = []
     version: Annotated[str, Meta(max_length=32)] = ""
@@ -197,7 +202,7 @@ class LifeSign(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     started: _Ms = 0
     lives: Lives = []
     version: Annotated[str, Meta(max_length=32)] = ""
-    # Groups with how many members that are free.
+    # Groups that have a free member; how many is not said, the number is 1.
     free: Annotated[dict[str, int], Meta(max_length=MAX_FREE_GROUPS)] = {}
 
 
@@ -212,7 +217,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """A node's agents, as it says itself."""
 
     agents: Annotated[list[ListedAgent], Meta(max_length=MAX_LISTED)]
-    # The last word of a daemon that has stopped: another one lives with its keys, in this life, and must stop too. It
+    # Of a daemon that has stopped because another one has its keys: the life of that other one, which must stop too. It
     # stays on the board, so that it is read even by one whose consumer was just deleted by its double.
     twin: Annotated[str, Meta(max_length=64)] = ""
 

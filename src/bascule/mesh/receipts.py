@@ -1,6 +1,6 @@
 """What other nodes have confirmed: taken out of the outbox, a moment later and many together.
 
-Nobody waits for it. If this daemon dies before, the items go again and get the same receipts (rule 2).
+Nobody waits for it. If this daemon dies before, the items go again and get the same receipts.
 """
 
 from collections.abc import Callable
@@ -106,6 +106,7 @@ class Receipts:
             else:
                 self._outbox.later(name, taken.id)
         else:
-            why = taken.refused if taken.refused in FINAL else "policy"
             self._outbox.remove(tx, taken.id)
-            self._refuse(node_principal(name), rows.RefusedParams(ticket=item.ticket, why=why, text=taken.text))
+            if not self._home.pass_on(tx, item):
+                why = taken.refused if taken.refused in FINAL else "policy"
+                self._refuse(node_principal(name), rows.RefusedParams(ticket=item.ticket, why=why, text=taken.text))

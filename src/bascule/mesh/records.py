@@ -33,8 +33,6 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: tuple[str, str, str]
     owner: str
     owner_name: str = ""
-    # As it was signed; None while waiting.
-    card: bytes | None = None
     # Where NATS is: "nats://host:port" or "tls://host:port".
     servers: tuple[str, ...] = ()
     # The one certificate that is believed; None: the system's authorities.
@@ -45,7 +43,6 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     replicas: int = 1
     # We run the server: where it listens.
     hub_listen: str | None = None
-    joined_at: int = 0
     # While waiting.
     asking: Asking | None = None
 
@@ -92,6 +89,8 @@ class HomeTicket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     any: bool = False
     # Then by node how many replies came from it: each node numbers its own.
     replies: dict[str, int] = {}
+    # Of `nodes`, those that will never take it.
+    refused: tuple[str, ...] = ()
 
     @property
     def has_one_node(self) -> bool:
@@ -106,7 +105,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     node: str
     home: str
     use_by: int
-    # Of the newest word of its home that was followed.
+    # Of the newest status of its home that was applied here.
     rank: int = 0
     # Replies that were made here, and that home has confirmed.
     replies: int = 0

@@ -5,6 +5,7 @@ known is an old one, and so is a card with a lower serial: whoever repeats what 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from bascule.foundation.clock import Clock
@@ -28,6 +29,7 @@ class Roster:
         self.table: Table[KnownCard] = Table(TABLE, KnownCard, self._changed)
         self._cards: dict[str, Card] = {}
         self._revoked: Revoked | None = None
+        self._revoked_keys: frozenset[str] = frozenset()
         # Called with a node when what is known of it has changed and is durable; with `_revoked` for the list.
         self.on_change: list[Callable[[str], None]] = []
         self._loading = list(store.load(TABLE, KnownCard))
@@ -55,7 +57,7 @@ class Roster:
         return iter(self._cards.values())
 
     def is_revoked(self, card: Card) -> bool:
-        return card.sign in self._revoked_keys
+        return self.is_revoked_key(card.sign)
 
     def is_revoked_key(self, sign: str) -> bool:
         return sign in self._revoked_keys
@@ -103,12 +105,12 @@ class Roster:
     def put(self, tx: Transaction, key: str, data: bytes, revoked: Iterable[str] = ()) -> None:
         """What this node itself has signed or checked."""
         tx.put(self.table, key, KnownCard(signed=data, at=self._clock.wall_ms(), revoked=sorted(revoked)))
-        tx.after.append(lambda: self._notify(key))
+        tx.after.append(partial(self._notify, key))
 
     def clear(self, tx: Transaction) -> None:
         for key in list(self.table.rows):
             tx.put(self.table, key, None)
-            tx.after.append(lambda key=key: self._notify(key))  # type: ignore[misc] # a default binds the loop's value
+            tx.after.append(partial(self._notify, key))
 
     def _notify(self, key: str) -> None:
         for each in self.on_change:
@@ -134,5 +136,3 @@ class Roster:
             self._cards.pop(key, None)
         else:
             self._cards[key] = read_card(identity[1], identity[0], new.signed)
-
-    _revoked_keys: frozenset[str] = frozenset()

@@ -1,7 +1,7 @@
 """What goes over the post once this node is a member: the engine, and its methods while there is one."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -9,12 +9,13 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Unavailable
 from bascule.kernel.bridge import KernelServices
 from bascule.kernel.call import Call
-from bascule.kernel.journal import Transaction
+from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.ports import RemoteMail, Remotes
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Nothing
 from bascule.mesh import rows
 from bascule.mesh.cards import Card
+from bascule.mesh.copies import end_copies
 from bascule.mesh.engine import Engine
 from bascule.mesh.identity import identity_of
 from bascule.mesh.machine_ports import PeerFacts
@@ -94,6 +95,17 @@ class MeshTraffic:
             self.engine.close()
             self.engine = self._witnesses = None
 
+    def left(self, tx: Transaction) -> None:
+        state, why = self.state, "this machine left the mesh"
+        for ticket_id in list(state.home.rows):
+            if self._mail.known(ticket_id) is not None:
+                self._mail.refuse(tx, ticket_id, why)
+        end_copies(tx, state, self._mail, list(state.copies.rows), why)
+        of_mesh: tuple[Table[Any], ...] = (state.out, state.home, state.peers, state.cursors)
+        for table in of_mesh:
+            for key in list(table.rows):
+                tx.put(table, key, None)
+
     def card_changed(self, node: str) -> None:
         if self.engine is not None:
             self.engine.card_changed(node)
@@ -147,9 +159,7 @@ class MeshTraffic:
         return [GcItem(what="copies of other machines' tickets", count=self.engine.sweep(tx), why="their time is over")]
 
     def _anchors(self, call: Call, params: Nothing) -> Deferred[rows.PeerAnchors] | rows.PeerAnchors:
-        if self._witnesses is None:
-            return rows.PeerAnchors(anchors=[])
-        return self._witnesses.ask(call, params)
+        return rows.PeerAnchors(anchors=[]) if self._witnesses is None else self._witnesses.ask()
 
     def _of_engine(self, choose: "Callable[[Engine], Handler[P]]") -> "Handler[P]":
         """A handler of the engine that there is when the call comes."""

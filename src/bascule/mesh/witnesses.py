@@ -1,11 +1,7 @@
 """What other machines hold of our ledger: a cut end shows, even where the anchors beside it were cut as well."""
 
-from functools import partial
-
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.timers import Timers
-from bascule.kernel.call import Call
-from bascule.kernel.rows import Nothing
 from bascule.mesh.engine import Engine
 from bascule.mesh.protocol import Hello
 from bascule.mesh.rows import PeerAnchor, PeerAnchors
@@ -23,16 +19,16 @@ class Witnesses:
         self._open: list[_Asked] = []
         engine.on_hello.append(self._on_hello)
 
-    def ask(self, _call: Call, _params: Nothing) -> Deferred[PeerAnchors]:
+    def ask(self) -> Deferred[PeerAnchors]:
         nodes = list(self._engine.nodes.all())
         away = sorted(node.card.node for node in nodes if not self._engine.nodes.is_reachable(node))
         asked = _Asked({node.card.node for node in nodes} - set(away), away)
         self._open.append(asked)
         asked.add_done_callback(self._open.remove)
         if asked.missing:
-            self._timers.after_ms(WAIT_MS, partial(asked.over))
+            self._timers.after_ms(WAIT_MS, asked.finish)
         else:
-            asked.over(0.0)
+            asked.finish(0.0)
         for name in list(asked.missing):
             self._engine.hello(name, answer=True)
         return asked
@@ -55,8 +51,8 @@ class _Asked(Deferred[PeerAnchors]):
         held = [*hello.ends, hello.yours] if hello.yours is not None else hello.ends
         self._anchors += [PeerAnchor(node=name, seq=each.seq, head=each.head) for each in held]
         if not self.missing:
-            self.over(0.0)
+            self.finish(0.0)
 
-    def over(self, _now: float) -> None:
+    def finish(self, _now: float) -> None:
         if not self.done():
             self.set_result(PeerAnchors(anchors=self._anchors, silent=sorted({*self._away, *self.missing})))

@@ -4,8 +4,8 @@ import argparse
 import os
 from typing import Any
 
-from bascule.cli.person import unlock
-from bascule.cli.talk import add_json, add_state_dir, ask, connect
+from bascule.cli.person import ask_as_person
+from bascule.cli.talk import add_json, add_state_dir, ask
 from bascule.foundation import paths
 from bascule.foundation.text import one_line
 from bascule.programs.helpers.terminal import show, show_json, show_table
@@ -63,12 +63,6 @@ def _verb(
     return verb
 
 
-def _as_person(args: argparse.Namespace, method: str, params: dict[str, Any]) -> Any:
-    with connect(args) as client:
-        unlock(client)
-        return client.call(method, params)
-
-
 # -- in --
 
 
@@ -76,7 +70,7 @@ def run_publish(args: argparse.Namespace) -> int:
     params = {"agentId": args.agent, "skills": args.skill}
     if args.description:
         params["description"] = args.description
-    published = _as_person(args, "a2a.publish", params)
+    published = ask_as_person(args, "a2a.publish", params)
     if args.json:
         show_json(published)
         return 0
@@ -109,7 +103,7 @@ def run_published(args: argparse.Namespace) -> int:
 
 
 def run_add_token(args: argparse.Namespace) -> int:
-    made = _as_person(args, "a2a.addToken", {"name": args.name})
+    made = ask_as_person(args, "a2a.addToken", {"name": args.name})
     if args.json:
         show_json(made)
         return 0
@@ -146,7 +140,7 @@ def run_add(args: argparse.Namespace) -> int:
     if args.token_file:
         # The daemon has a directory of its own.
         params["tokenFile"] = os.path.abspath(paths.expand(args.token_file))
-    peer = _as_person(args, "a2a.addAgent", params)
+    peer = ask_as_person(args, "a2a.addAgent", params)
     if args.json:
         show_json(peer)
         return 0

@@ -12,6 +12,11 @@ from bascule.a2a.bulk import has_too_many_values
 from bascule.foundation.errors import InvalidRequest
 from gabp import codec
 
+# Protobuf reads 100 levels. An object of JSON takes three of them, and the message around it some.
+MAX_DATA_DEPTH = 24
+# Numbers of `data` are doubles: a larger whole number would become another one.
+MAX_WHOLE = 2**53
+
 
 class UnsupportedPart(InvalidRequest):
     """A file, or an address of one: agents here are told in words."""
@@ -26,7 +31,7 @@ def payload_of(parts: Iterable[Part]) -> Any:
 
 
 def shown_of(parts: Iterable[Part]) -> Any:
-    """The same for what an agent elsewhere contents: its files are shown as what they are, and fetched by nobody."""
+    """The same for what an agent elsewhere says: its files are shown as what they are, and fetched by nobody."""
     return _joined(
         [_file(part) if part.WhichOneof("content") in ("raw", "url", None) else _content(part) for part in parts]
     )
@@ -36,9 +41,21 @@ def parts_of(payload: Any) -> list[Part]:
     if isinstance(payload, str):
         return [Part(text=payload, media_type="text/plain")]
     text = codec.encode(payload)
-    if has_too_many_values(text):
+    if has_too_many_values(text) or not _fits_data(payload, MAX_DATA_DEPTH):
         return [Part(text=text.decode(), media_type="application/json")]
     return [Part(data=ParseDict(payload, Value()), media_type="application/json")]
+
+
+def _fits_data(value: Any, depth: int) -> bool:
+    match value:
+        case list():
+            return depth > 0 and all(_fits_data(each, depth - 1) for each in value)
+        case dict():
+            return depth > 0 and all(_fits_data(each, depth - 1) for each in value.values())
+        case int():
+            return abs(value) <= MAX_WHOLE
+        case _:
+            return True
 
 
 def _joined(contents: list[Any]) -> Any:
@@ -73,7 +90,7 @@ def _content(part: Part) -> Any:
 def _whole(value: Any) -> Any:
     """Protobuf has no whole numbers in JSON: 5 comes as 5.0, and is meant as 5."""
     match value:
-        case float() if value.is_integer() and abs(value) <= 2**53:
+        case float() if value.is_integer() and abs(value) <= MAX_WHOLE:
             return int(value)
         case list():
             return [_whole(each) for each in value]

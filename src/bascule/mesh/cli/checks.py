@@ -5,10 +5,9 @@ from typing import Any
 
 from bascule import __version__
 from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
+from bascule.mesh.membership_protocol import CARD_ENDS, CLOCK_DIFFERS
 from bascule.mesh.skew import SKEW_STOP_MS, SKEW_WARN_MS
 
-# How the daemon's words about them begin.
-_CLOCK, _CARD_ENDS = "the clock here differs", "this node's card ends"
 _BEGIN = "to begin a mesh here: pip install 'bascule[mesh-hub]'; joining one needs nothing"
 
 
@@ -30,7 +29,7 @@ def check_connection(patient: Patient) -> Verdict:
         holder = (status.get("joining") or {}).get("holder")
         return info(f"{status['node']} waits to be accepted in {status['mesh']}", f"`bascule node accept` at {holder}")
     # These have checks of their own. What else is wrong may name a node, which is called what its person likes.
-    faults = [each for each in status.get("faults", []) if not each["what"].startswith((_CLOCK, _CARD_ENDS))]
+    faults = [each for each in status.get("faults", []) if not each["what"].startswith((CLOCK_DIFFERS, CARD_ENDS))]
     if faults:
         return warn(faults[0]["what"], faults[0]["remedy"])
     if not status.get("connected"):
@@ -73,7 +72,7 @@ def check_card(patient: Patient) -> Verdict:
     status = patient.ask("mesh.status")
     if not status.get("cardEnds"):
         return info("none: in no mesh")
-    soon = [each for each in status.get("faults", []) if each["what"].startswith(_CARD_ENDS)]
+    soon = [each for each in status.get("faults", []) if each["what"].startswith(CARD_ENDS)]
     if soon:
         return warn(soon[0]["what"], soon[0]["remedy"])
     return ok(f"good until {status['cardEnds'][:10]}; its holder renews it in time")

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from bascule.cli.person import unlock
+from bascule.cli.person import ask_as_person, unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.cli.tty import ask_on_tty
 from bascule.client.sync import SyncClient
@@ -155,7 +155,7 @@ def _add_owner(parser: argparse.ArgumentParser, option: str, help_: str) -> None
 def run_new(args: argparse.Namespace) -> int:
     listen = args.listen if ":" in args.listen else f"{args.listen}:{DEFAULT_LISTEN.rpartition(':')[2]}"
     params = _params(mesh=args.name, node=args.node, listen=listen, ownerName=args.owner)
-    invited = _as_person(args, "mesh.new", params)
+    invited = ask_as_person(args, "mesh.new", params)
     if args.json:
         show_json(invited)
         return 0
@@ -174,7 +174,7 @@ def run_init(args: argparse.Namespace) -> int:
         ownerName=args.owner,
         replicas=args.replicas,
     )
-    status = _as_person(args, "mesh.init", params)
+    status = ask_as_person(args, "mesh.init", params)
     if args.json:
         show_json(status)
         return 0
@@ -185,7 +185,7 @@ def run_init(args: argparse.Namespace) -> int:
 
 
 def run_invite(args: argparse.Namespace) -> int:
-    invited = _as_person(args, "mesh.invite", _params(ownerName=args.owner))
+    invited = ask_as_person(args, "mesh.invite", _params(ownerName=args.owner))
     if args.json:
         show_json(invited)
         return 0
@@ -302,13 +302,13 @@ def _asking(client: SyncClient, node: str) -> dict[str, Any] | None:
 
 
 def run_deny(args: argparse.Namespace) -> int:
-    result = _as_person(args, "mesh.deny", {"node": args.node})
+    result = ask_as_person(args, "mesh.deny", {"node": args.node})
     show_json(result) if args.json else show(f"{args.node} was denied; its code is used up")
     return 0
 
 
 def run_revoke(args: argparse.Namespace) -> int:
-    result = _as_person(args, "mesh.revoke", {"node": args.node})
+    result = ask_as_person(args, "mesh.revoke", {"node": args.node})
     if args.json:
         show_json(result)
         return 0
@@ -336,7 +336,7 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def run_keep(args: argparse.Namespace) -> int:
-    status = _as_person(args, "mesh.keep", {})
+    status = ask_as_person(args, "mesh.keep", {})
     show_json(status) if args.json else show("this machine stays. On the other one: bascule mesh leave")
     return 0
 
@@ -361,12 +361,6 @@ def run_leave(args: argparse.Namespace) -> int:
 
 
 # -- parts --
-
-
-def _as_person(args: argparse.Namespace, method: str, params: dict[str, Any]) -> Any:
-    with connect(args) as client:
-        unlock(client)
-        return client.call(method, params)
 
 
 def _params(**given: Any) -> dict[str, Any]:

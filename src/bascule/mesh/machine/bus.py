@@ -161,7 +161,7 @@ class Bus:
 
     def _on_answer(self, message: Message) -> None:
         token = message.subject.rpartition(".")[2]
-        # The server's word that nobody listens. Whoever else could write it could as well not answer.
+        # The server says that nobody listens. Whoever else could write this could as well not answer.
         if message.status.startswith("503") and not message.data:
             waiting = self._waiting.get(token)
             self._settle(token, _nobody(self.server, waiting[1] if waiting else ""))

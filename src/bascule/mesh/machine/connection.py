@@ -185,7 +185,7 @@ class NatsConnection(asyncio.Protocol):
             if isinstance(event, Message):
                 self._pass_on(event)
             else:
-                self._listen(event)
+                self._on_control(event)
             if self._events and loop.time() >= until:
                 self._pause(paused=True)
                 loop.call_soon(self._pass_rest)
@@ -212,7 +212,7 @@ class NatsConnection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - one letter's fault must not end the connection of all
             self._report("what NATS brought", error)
 
-    def _listen(self, control: Control) -> None:
+    def _on_control(self, control: Control) -> None:
         match control.word:
             case "PING":
                 # One that asks and never reads would fill our memory with answers.
@@ -224,7 +224,7 @@ class NatsConnection(asyncio.Protocol):
                 if self._pings and not (later := self._pings.pop(0)).done():
                     later.set_result(None)
             case "INFO":
-                self._greet(control.text)
+                self._on_info(control.text)
             case _:
                 text = control.text.decode(errors="replace")
                 # Of all errors these alone leave the connection open.
@@ -233,7 +233,7 @@ class NatsConnection(asyncio.Protocol):
                 else:
                     self._fail(text)
 
-    def _greet(self, text: bytes) -> None:
+    def _on_info(self, text: bytes) -> None:
         try:
             self.info = _INFO.decode(text)
         except codec.BadJson as error:

@@ -150,9 +150,9 @@ class Feed:
             return
         # Also a letter that nobody can read is one of the batch.
         self._left -= 1
-        number, stored_ms = _place(message.reply)
-        gone = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
         try:
+            number, stored_ms = _place(message.reply)
+            gone = "KV-Operation" in message.headers or "Nats-Marker-Reason" in message.headers
             self._take(Letter(message.subject, message.data, number, stored_ms, gone))
         finally:
             if self._left == 0:

@@ -80,7 +80,7 @@ def config(host: str, port: int, files: HubFiles, max_store: int, logins: list[d
             # Certificate first: who joins compares it before it says anything, and nothing is ever sent in the clear.
             "handshake_first": True,
         },
+        # No promise rests on what is stored there: a letter leaves its outbox when the other daemon has it.
         "jetstream": {"store_dir": files.store, "max_file_store": max_store, "max_memory_store": 64 * 1024 * 1024},
-        # Of what is on disk nothing is promised: a letter leaves its outbox when the other daemon has it.
         "authorization": {"timeout": 10, "users": logins},
     }

@@ -121,7 +121,7 @@ async def fetch_certificate(host: str, port: int, seconds: float = 10.0) -> tupl
             _, writer = await asyncio.open_connection(host, port, ssl=context)
     except (OSError, OverflowError, ValueError) as error:
         # Also a port above 65535, or a name that is none: a join code may say anything.
-        raise BusFault(Fault.UNREACHABLE, f"{host}:{port} does not answer: {error or 'in time'}") from None
+        raise BusFault(Fault.UNREACHABLE, f"{host}:{port} does not answer: {str(error) or 'timed out'}") from None
     shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
     return ssl.DER_cert_to_PEM_cert(shown), hashlib.sha256(shown).hexdigest()

@@ -17,6 +17,7 @@ PROGRAM = "nats-server"
 # The first that says when a value on a board is gone because of its age.
 OLDEST = (2, 11)
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.")
+# It says its version in a moment; a machine that just started is busy.
 VERSION_SECONDS = 20.0
 
 # Becomes the server. It is killed when the thread that started it is gone, which is the daemon's main one; a daemon
@@ -30,14 +31,19 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-def find_program() -> str:
+def find_program(version_seconds: float = VERSION_SECONDS) -> str:
     """Of the package first: that of a distribution may be years old. Raises `BusFault`."""
     for path in (_of_package(), shutil.which(PROGRAM)):
         if path is not None:
             break
     else:
         raise BusFault(Fault.MISSING, f"nats-server is not installed here: {INSTALL}")
-    shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=VERSION_SECONDS)  # noqa: S603 - found above
+    try:
+        shown = subprocess.run(  # noqa: S603 - found above
+            [path, "--version"], capture_output=True, text=True, check=False, timeout=version_seconds
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BusFault(Fault.MISSING, f"{path} cannot be run ({error}): {INSTALL}") from None
     found = _VERSION.search(shown.stdout)
     if found is None or (int(found[1]), int(found[2])) < OLDEST:
         raise BusFault(
