@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +13,7 @@ from bascule.mesh import envelope
 from bascule.mesh.cards import Keys, bytes_of
 from bascule.mesh.envelope import BadEnvelope, Pair
 from bascule.mesh.machine import connection as connections
+from bascule.mesh.machine import set_up
 from bascule.mesh.machine.bus import Bus
 from bascule.mesh.machine.connection import NatsConnection
 from bascule.mesh.machine.feed import _place
@@ -190,6 +192,30 @@ def test_what_is_said_before_tls_is_not_read_with_what_is_said_behind_it(tmp_pat
             connection.abort()
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_login_that_is_refused_while_a_server_reads_its_configuration_is_tried_again(refusals):
+    async def story() -> bytes:
+        numbers = itertools.count(1)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if next(numbers) <= refusals:
+                writer.write(b"-ERR 'Authorization Violation'\r\n")
+                await writer.drain()
+            else:
+                await answer(reader, writer, b"welcome")
+
+        async with rogue(serve) as port:
+            login = Login("laptop", Keys.new().bus, (f"nats://127.0.0.1:{port}",))
+            return await set_up.ask_to_join(login, "laptop", b"knock")
+
+    if refusals < set_up.LOGIN_TRIES:
+        assert asyncio.run(story()) == b"welcome"
+        return
+    with pytest.raises(BusFault) as refused:
+        asyncio.run(story())
+    assert refused.value.fault is Fault.REFUSED
 
 
 def test_a_server_that_forbids_ever_new_subjects_fills_nothing():

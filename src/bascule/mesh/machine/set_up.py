@@ -1,5 +1,6 @@
 """Makes what the mesh needs on a server of NATS, and asks to be let into one."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
@@ -10,6 +11,10 @@ from bascule.mesh.ports import Fault
 
 # Making a replicated stream waits for an election.
 _CREATE_SECONDS = 15.0
+# A server that reads its configuration anew refuses whoever has connected and not logged in yet, and a hub does so
+# whenever somebody is invited or let in.
+LOGIN_TRIES = 3
+LOGIN_PAUSE_SECONDS = 0.3
 
 
 async def set_up(
@@ -45,16 +50,23 @@ async def ask_to_join(
 @contextlib.asynccontextmanager
 async def _connected(login: Login, report: Callable[[str, BaseException], object]) -> AsyncIterator[Bus]:
     """At the first server that lets us in."""
+    bus = await _connect(login, report)
+    try:
+        yield bus
+    finally:
+        bus.close()
+
+
+async def _connect(login: Login, report: Callable[[str, BaseException], object]) -> Bus:
     failed = BusFault(Fault.UNREACHABLE, "no server was named")
-    for server in login.servers:
-        try:
-            bus = await Bus.connect(login, server, report)
-        except BusFault as fault:
-            failed = fault
-            continue
-        try:
-            yield bus
-        finally:
-            bus.close()
-        return
+    for tries in range(LOGIN_TRIES):
+        if tries:
+            await asyncio.sleep(LOGIN_PAUSE_SECONDS)
+        for server in login.servers:
+            try:
+                return await Bus.connect(login, server, report)
+            except BusFault as fault:
+                failed = fault
+        if failed.fault is not Fault.REFUSED:
+            break
     raise failed
