@@ -177,7 +177,7 @@ class MeshHouse(House):
         assert joiner.answer is not None
         return joiner.answer
 
-    def posted(self, key: str, value: bytes) -> None:
+    def posted(self, key: str, value: bytes | None) -> None:
         """Somebody has put this on the board of cards."""
         assert self.fake.post is not None
         reader = self.fake.post.reader

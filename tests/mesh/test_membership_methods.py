@@ -202,6 +202,20 @@ def test_a_daemon_that_died_before_it_told_its_server_does_so_when_it_starts(hom
     assert "laptop" not in home.fake.admitted
 
 
+@pytest.mark.parametrize("found", ["nothing", "an older list"])
+def test_the_list_of_revoked_machines_is_put_again_where_it_is_gone_or_an_older_one_is(home, found):
+    _joined(home)
+    home.person("mesh.revoke", node="laptop")
+    values = home.fake.post.values
+    list_of_all = values.pop((Board.CARDS, REVOKED_KEY))
+    # What is there already is not put again.
+    home.posted(REVOKED_KEY, list_of_all)
+    assert (Board.CARDS, REVOKED_KEY) not in values
+    secret = mesh_secret(home.parts.members.place.member)
+    home.posted(REVOKED_KEY, None if found == "nothing" else sign_revoked(secret, Revoked(mesh="home", number=1)))
+    assert values[Board.CARDS, REVOKED_KEY] == list_of_all
+
+
 def test_revoking_tells_the_server_and_the_board(home):
     joiner = _joined(home)
     home.person("mesh.revoke", node="laptop")

@@ -19,7 +19,7 @@ from bascule.mesh.machine_ports import Machine, MemberHub, MemberPost, NotReache
 from bascule.mesh.membership import OwnPlace
 from bascule.mesh.ports import Board, Reader
 from bascule.mesh.records import Membership, Standing
-from bascule.mesh.roster import REVOKED_KEY, Roster
+from bascule.mesh.roster import Roster
 
 # A server that does not start is tried again, soon and then now and then.
 FIRST_RETRY_SECONDS = 1.0
@@ -212,11 +212,13 @@ class Connection:
                 self._put[key] = signed
 
     def _take_card(self, key: str, value: bytes | None) -> None:
-        if value is not None and value != self._roster.signed(key):
+        if value == self._roster.signed(key):
+            return
+        if value is not None:
             self.on_card(key, value)
-        elif key == REVOKED_KEY or value is None:
-            # Gone from the board: whoever has it puts it there again.
-            self._put.pop(key, None)
+        # Gone from the board, or older than ours: what we have put there goes there again.
+        if self._put.pop(key, None) is not None:
+            self.notice()
 
 
 class _CardReader:
