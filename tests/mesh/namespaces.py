@@ -1,4 +1,4 @@
-"""Three computers in one: namespaces with a host name, a network card and processes of their own, joined by a switch.
+"""Several computers in one: namespaces with a host name, a network card and processes of their own, joined by a switch.
 
 A namespace lives as long as its first process. That one is killed when this process ends, however it ends, and takes
 everything that runs in the namespace along: daemons in the background, their servers, network cards.
@@ -20,7 +20,7 @@ from patience import PATIENCE
 # For documentation, and routed nowhere; these are seen in the namespaces alone.
 _NETWORK = "192.0.2.{}/24"
 _FIRST_ADDRESS = 7
-_TOOLS = ("ip", "nsenter", "setpriv", "unshare")
+_TOOLS = ("ip", "mount", "nsenter", "setpriv", "unshare")
 
 
 def why_impossible() -> str | None:
@@ -53,11 +53,12 @@ class Namespace:
     def pid(self) -> str:
         return self._first
 
-    def entering(self, *command: str) -> list[str]:
+    def entering(self, *command: str, folder: str = "/") -> list[str]:
         """The command line that runs this command in here."""
         nsenter = shutil.which("nsenter")
         assert nsenter is not None
-        return [nsenter, "--target", self._first, "--net", "--uts", "--mount", "--pid", "--", *command]
+        spaces = ("--net", "--uts", "--mount", "--pid")
+        return [nsenter, "--target", self._first, *spaces, f"--wd={folder}", "--", *command]
 
     def ip(self, *lines: str) -> None:
         # The network alone: process ids in the lines are this process's.
@@ -73,13 +74,24 @@ class Computer(Namespace):
     def __init__(self, name: str, home: str) -> None:
         super().__init__(name)
         self.name = name
+        self.home = home
         path = f"{os.path.dirname(BASCULE[0])}:/usr/local/bin:/usr/bin:/bin"
         # Settings come from nowhere, and each computer has a user of its own.
         self._environment = {"HOME": home, "PATH": path, "LANG": "C.UTF-8", "TERM": "dumb"}
 
     def type(self, command: str, typed: list[tuple[str, str]], reader: Callable[[str], None]) -> Session:
-        shell = self.entering("sh", "-c")
+        shell = self.entering("sh", "-c", folder=self.home)
         return on_a_terminal(command, program=shell, typed=typed, reader=reader, environment=self._environment)
+
+    def knows(self, hosts: Path) -> None:
+        """The names of others, by a file like `/etc/hosts`."""
+        command = self.entering("mount", "--bind", str(hosts), "/etc/hosts")
+        subprocess.run(command, check=True, timeout=PATIENCE)
+
+
+def address(number: int) -> str:
+    """Of the computer that was made as this one, from zero."""
+    return _NETWORK.format(_FIRST_ADDRESS + number).partition("/")[0]
 
 
 @contextlib.contextmanager
@@ -99,6 +111,6 @@ def computers(folder: str, *names: str) -> Iterator[dict[str, Computer]]:
                 f"link add port{number} type veth peer name eth0 netns {computer.pid}",
                 f"link set port{number} master lan up",
             )
-            address = _NETWORK.format(_FIRST_ADDRESS + number)
-            computer.ip("link set lo up", f"address add {address} dev eth0", "link set eth0 up")
+            own = _NETWORK.format(_FIRST_ADDRESS + number)
+            computer.ip("link set lo up", f"address add {own} dev eth0", "link set eth0 up")
         yield found

@@ -1,4 +1,4 @@
-"""`docs/mesh.md` is typed word for word at three computers with a network of their own, and shows what it says."""
+"""`docs/mesh.md` is typed word for word at computers with a network of their own, and shows what it says."""
 
 import contextlib
 import re
@@ -11,19 +11,25 @@ import pytest
 from lacking import missing_here
 from live_nodes import PASSPHRASE
 from living import eventually, short_dir
-from namespaces import Computer, computers, why_impossible
+from namespaces import Computer, address, computers, why_impossible
+from team_servers import team_servers
 
 from bascule.mesh.machine import layout
 from bascule.mesh.ports import Board
+from operator_of_nats import Key, Operator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mesh.md"
 COMPUTERS = ("workstation", "laptop", "vm")
+# In the part about servers that are there already: whose they are, and where those are.
+SERVERS_PART = "## On servers that are there already\n"
+TEAM = ("office", "annbook")
+SERVERS = ("a", "b", "c")
 # On all of them.
 EACH = "each"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_PROMPT = re.compile(rf"^({'|'.join((*COMPUTERS, EACH))})\$ (.+)$")
+_PROMPT = re.compile(rf"^({'|'.join((*COMPUTERS, *TEAM, EACH))})\$ (.+)$")
 # What differs from one run to the next, but is the same wherever the page has the same.
-_BOUND = re.compile(r"bsc1-[A-Z0-9]+\.\.\.|msh_[0-9a-f]+\.\.\.|^  (?:[a-z]+ ){4}[a-z]+$", re.MULTILINE)
+_BOUND = re.compile(r"bsc1-[A-Z0-9]+\.\.\.|(?:apr|msh)_[0-9a-f]+\.\.\.|^  (?:[a-z]+ ){4}[a-z]+$", re.MULTILINE)
 # What differs each time. The ledger's line has more numbers than one that count.
 _FREE = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", r"\d{4}-\d\d-\d\dT[\d:.]+Z"),
@@ -31,11 +37,16 @@ _FREE = (
     (r"\bpid \d+", r"pid \d+"),
     (r"\b\d+\.\d+\.\d+\b(?!\.)", r"\d+\.\d+\.\d+\S*"),
     (r"\d+ records \(1 to \d+\), \d+ anchors", r"\d+ records \(1 to \d+\), \d+ anchors"),
+    # Whichever of several servers.
+    (r"nats://[abc](?!,)", r"nats://[abc]"),
     (r"head [0-9a-f]{16}, [\d.]+ s", r"head [0-9a-f]{16}, [\d.]+ s"),
 )
 _ANY_LINES = "..."
 # A reader looks once more when news of another computer is on its way.
-_LOOKS = ("bascule agents", "bascule ledger verify", "bascule mesh status", "bascule node list", "bridgectl show")
+_LOOKS = (
+    *("bascule agents", "bascule approvals list", "bascule ledger verify", "bascule mesh status", "bascule node list"),
+    "bridgectl show",
+)
 
 
 class Step(NamedTuple):
@@ -99,7 +110,7 @@ def _typed(shown: str) -> Iterator[tuple[str, str]]:
     for line in shown.splitlines():
         if re.match(r"(Passphrase|New passphrase .*|The same again):$", line):
             yield line.rpartition(" ")[2] + " ", PASSPHRASE
-        elif found := re.match(r"(.*\bType \w+: )(\w+)$", line):
+        elif found := re.match(r"(.*\bType \w+: |Approve\? .*: )(\w+)$", line):
             yield found[1], found[2]
 
 
@@ -117,7 +128,7 @@ class Reader:
         if not step.command:
             self._go_on(step.shown)
             return
-        for name in COMPUTERS if step.computer == EACH else (step.computer,):
+        for name in self._computers if step.computer == EACH else (step.computer,):
             self._type(self._computers[name], step)
 
     def finish(self) -> None:
@@ -204,13 +215,42 @@ def _spaced(text: str) -> str:
 def test_a_newcomer_with_only_the_page_joins_three_computers_and_writes_between_them():
     if (reason := why_impossible()) is not None:
         missing_here(reason)
-    page = list(steps(PAGE.read_text("utf-8")))
+    before, _, _ = PAGE.read_text("utf-8").partition(SERVERS_PART)
+    page = list(steps(before))
     assert {step.computer for step in page} == {*COMPUTERS, EACH, ""}
     with short_dir() as folder, computers(folder, *COMPUTERS) as found:
         reader = Reader(found)
         for step in page:
             reader.follow(step)
         reader.finish()
+
+
+def test_a_newcomer_with_only_the_page_and_creds_meets_somebody_else_on_servers_that_are_there():
+    if (reason := why_impossible()) is not None:
+        missing_here(reason)
+    before, heading, part = PAGE.read_text("utf-8").partition(SERVERS_PART)
+    assert heading
+    # What each computer needs is said once, at the top of the page.
+    page = [*(step for step in steps(before) if step.computer == EACH), *steps(part)]
+    assert {step.computer for step in page} == {*TEAM, EACH, ""}
+    with short_dir() as folder, computers(folder, *TEAM, *SERVERS) as found:
+        hosts = Path(folder, "hosts")
+        hosts.write_text("".join(f"{address(number)} {name}\n" for number, name in enumerate(found)))
+        for computer in found.values():
+            computer.knows(hosts)
+        operator = Operator()
+        office, annbook = (Path(folder, name) for name in TEAM)
+        # They may do what the page lists, and nothing else.
+        key = Key("user")
+        node, asking = layout.node_permissions("annbook"), layout.invited_permissions(key.text)
+        may = layout.Permissions([*node.publish, *asking.publish], [*node.subscribe, *asking.subscribe])
+        operator.creds(office, "office", layout.authority_permissions("office"))
+        operator.creds(annbook, "annbook", may, key=key)
+        with team_servers(Path(folder), operator, [found[name] for name in SERVERS]):
+            reader = Reader({name: found[name] for name in TEAM})
+            for step in page:
+                reader.follow(step)
+            reader.finish()
 
 
 @pytest.mark.parametrize(

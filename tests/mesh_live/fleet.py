@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import pytest
 from living import Living, eventually, short_dir
-from operator_of_nats import Operator
 from wires import Caller, LinkWire
 
 from inside import CHEAP_PASSPHRASE
 from nats_servers import Cluster, Routes, Server
+from operator_of_nats import Operator
 from patience import PATIENCE
 
 T = TypeVar("T")

@@ -80,7 +80,9 @@ class Operator:
             | ({"deny": [denied[way]]} if way in denied else {})
             for way in ("pub", "sub")
         }
-        jwt = self._mesh.claim(user, node, {**allowed, **_NO_LIMITS})
+        # Of what it was asked, which may be anybody's.
+        answers = {"resp": {"max": 1, "ttl": 60 * 10**9}} if may is not None and may.answer else {}
+        jwt = self._mesh.claim(user, node, {**allowed, **answers, **_NO_LIMITS})
         path = folder / f"{node}.creds"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(
