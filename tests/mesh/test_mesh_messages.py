@@ -291,7 +291,7 @@ def wait_for_message(machine: Machine) -> Pending:
     return machine.house.begin(f"agent:{agent}", "inbox.take", {"agentId": agent, "waitMs": 60_000})
 
 
-def both_answer(three: Machines) -> tuple[str, dict[str, str]]:
+def both_have_it(three: Machines) -> tuple[str, dict[str, str]]:
     """The machine that was asked first has the message and is cut off, so the other one gets it, too."""
     laptop, first, other = three["laptop"], three["desk"], three["vm"]
     waiting = wait_for_message(first)
@@ -306,9 +306,14 @@ def both_answer(three: Machines) -> tuple[str, dict[str, str]]:
     for _ in range(10):
         three.advance(3)
         three.settle()
-    copies = {
+    return ticket, {
         machine.name: poll.result()["messages"][0]["ticketId"] for machine, poll in ((other, also), (first, waiting))
     }
+
+
+def both_answer(three: Machines) -> tuple[str, dict[str, str]]:
+    ticket, copies = both_have_it(three)
+    laptop, first, other = three["laptop"], three["desk"], three["vm"]
     other.reply("R-vm", copies["vm"], "yes")
     three.settle()
     assert laptop.show(ticket)["response"] == "yes"
@@ -328,6 +333,61 @@ def test_all_replies_are_kept_when_two_machines_got_a_message_for_any_machine(th
     assert shown["response"] == "yes"
     assert all(three[name].show(id_)["status"] == "responded" for name, id_ in copies.items())
     assert all(machine.engine._state.out.rows == {} for machine in three.machines.values())
+
+
+def test_the_other_machine_hears_that_a_message_for_any_machine_was_answered(three: Machines) -> None:
+    _, copies = both_have_it(three)
+    first, other = three["desk"], three["vm"]
+    other.reply("R-vm", copies["vm"], "yes")
+    three.settle()
+    assert first.show(copies["desk"])["status"] == "pending", "it is cut off"
+    first.house.run(first.post.connect)
+    three.settle()
+    assert first.show(copies["desk"])["status"] == "responded"
+    assert all(machine.engine._state.out.rows == {} for machine in three.machines.values())
+
+
+def test_a_machine_that_had_nobody_free_confirms_that_a_message_for_any_machine_is_over(three: Machines) -> None:
+    laptop, desk, vm = three["laptop"], three["desk"], three["vm"]
+    ticket = laptop.send("Ada", "reviewers@any", timeoutMs=120_000)
+    for _ in range(4):
+        three.advance(3)
+        three.settle()
+    assert len(laptop.engine._state.home.rows[ticket].nodes) == 2, "both were asked"
+    waiting = wait_for_message(vm)
+    for _ in range(10):
+        three.advance(3)
+        three.settle()
+    (message,) = waiting.result()["messages"]
+    three.advance(120)
+    three.settle()
+    assert laptop.show(ticket)["status"] == vm.show(message["ticketId"])["status"] == "timeout"
+    assert laptop.engine._state.out.rows == {}
+    assert desk.engine._state.copies.rows == {}
+
+
+def test_a_message_for_any_machine_that_was_answered_is_offered_to_nobody_any_more(three: Machines) -> None:
+    """The machine that was asked first was cut off before it had it, and has somebody free only later."""
+    laptop, desk, vm = three["laptop"], three["desk"], three["vm"]
+    desk.house.run(desk.post.disconnect)
+    ticket = laptop.send("Ada", "reviewers@any")
+    assert laptop.engine._state.home.rows[ticket].nodes == ("desk",)
+    three.advance(100)
+    waiting = wait_for_message(vm)
+    for _ in range(10):
+        three.advance(3)
+        three.settle()
+    (message,) = waiting.result()["messages"]
+    vm.reply("R-vm", message["ticketId"], "yes")
+    three.settle()
+    assert laptop.show(ticket)["response"] == "yes"
+    desk.house.run(desk.post.connect)
+    three.settle()
+    assert laptop.engine._state.out.rows == {}
+    late = wait_for_message(desk)
+    three.advance(60)
+    three.settle()
+    assert late.result() is None
 
 
 def test_a_message_for_any_machine_ends_when_the_last_that_has_the_group_is_revoked(three: Machines) -> None:

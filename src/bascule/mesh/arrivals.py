@@ -252,7 +252,10 @@ class Arrivals:
             params: Any = rows.CancelParams(item=item, envelope=envelope)
             method = rows.CANCEL.name
         elif known is None and not item.alone:
-            # Before its offer, which is on its way; this comes again.
+            # Before its offer, which is on its way; this comes again. Of a group of any node there may be none: home
+            # says it again if an offer is taken after all.
+            if item.any:
+                self._confirm(name, Taken(id=item.id, ticket=item.ticket))
             return
         else:
             params, method = rows.OverParams(item=item, envelope=envelope), rows.OVER.name

@@ -143,14 +143,20 @@ class Home:
     def arrived(self, tx: Transaction, item: OutItem, envelope: Envelope) -> None:
         """A node has our offer, or how the ticket ended, on its disk."""
         ticket = self._state.home.rows.get(item.ticket)
-        known = ticket.arrived.get(item.node) if ticket is not None else None
+        if ticket is None:
+            return
+        known, is_offer = ticket.arrived.get(item.node), item.kind == "offer"
+        if ticket.any and known is None and not is_offer:
+            # It had nobody free, and has nothing.
+            return
         # What it said since, its reply perhaps, was on its disk later than this.
-        if ticket is not None and (known is None or (known.life, known.seq) < (envelope.started, envelope.anchor.seq)):
+        if known is None or (known.life, known.seq) < (envelope.started, envelope.anchor.seq):
             arrived = {**ticket.arrived, item.node: self._arrival(envelope)}
             tx.put(self._state.home, item.ticket, _replace(ticket, arrived=arrived))
-            if known is not None and known.life < envelope.started:
-                # It may have been rolled back in between, and not know what it said in the life before.
-                self._say_end(tx, item.ticket, ticket, item.node)
+        # It may have been rolled back in between, and not know what it said in the life before. And before it took an
+        # offer to any node, it may have been told how that ended, and had nothing to end.
+        if (known is not None and known.life < envelope.started) or (ticket.any and is_offer):
+            self._say_end(tx, item.ticket, ticket, item.node)
 
     def offer_elsewhere(self, tx: Transaction, item: OutItem) -> bool:
         """Nobody is free there, or nobody answers: another node of the group gets the offer. False if none is left
@@ -209,7 +215,10 @@ class Home:
             return True
         ticket = self._state.home.rows.get(item.ticket)
         message = self._mail.outgoing(item.ticket)
-        if ticket is None or message is None or not ticket.any or self._clock.wall_ms() - item.at < ASK_AROUND_MS:
+        if ticket is None or message is None:
+            # Answered by another one, withdrawn or over: whoever is free there later need not have it.
+            return True
+        if not ticket.any or self._clock.wall_ms() - item.at < ASK_AROUND_MS:
             return False
         having = self._nodes.candidates(ticket.handle)
         others = [node for node in ticket.nodes if node not in (item.node, *ticket.refused) and node in having]
@@ -256,6 +265,7 @@ class Home:
                 status=known.status,
                 late=known.late,
                 alone=alone,
+                any=ticket.any,
             )
         self._outbox.add(tx, node, item, ticket.use_by)
 
@@ -284,6 +294,10 @@ class Home:
             if ticket.any and isinstance(item, Reply):
                 ticket = _replace(ticket, replies={**ticket.replies, node: item.number})
             tx.put(self._state.home, item.ticket, ticket)
+            for other in ticket.nodes if ticket.any and known.status != before else ():
+                if other != node:
+                    # Who has not read it yet need not.
+                    self._say_end(tx, item.ticket, ticket, other)
             if params.envelope.started < self._state.peer(node).started:
                 # It may have been rolled back since, and not know that it said this.
                 self._say_end(tx, item.ticket, ticket, node, alone=True)

@@ -95,6 +95,8 @@ class Over(Confirmed, frozen=True, kw_only=True, tag="over"):
     late: bool = False
     # No offer comes with it: a node that does not know the ticket only keeps that it is over.
     alone: bool = False
+    # Sent to a group of any node: one that had nobody free does not know the ticket, and need not.
+    any: bool = False
 
 
 class Acked(Confirmed, frozen=True, kw_only=True, tag="acked"):
