@@ -46,6 +46,9 @@ class Machine:
         """The post is there."""
         post = FakePost(self.machines.bus, self.name)
         self.house.run(lambda: post.open_now(self.mesh.begin(post, self.membership)))
+        # Asked again at every start: the one before may have died on the way.
+        for name in self.machines.revoked:
+            self.machines.tell_revoked(self, name)
 
     @property
     def mesh(self) -> MeshTraffic:
@@ -160,10 +163,13 @@ class Machines:
 
     def revoke(self, name: str) -> None:
         self.revoked.add(name)
+        for machine in self.machines.values():
+            self.tell_revoked(machine, name)
+
+    def tell_revoked(self, machine: Machine, name: str) -> None:
         card = self._card(name)
         assert card is not None
-        for machine in self.machines.values():
-            machine.house.run(lambda machine=machine: machine.mesh.revoked(card))
+        machine.house.run(lambda: machine.mesh.revoked(card))
 
     # -- time and letters --
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from machines import Machine, Machines
 
-from bascule.foundation.errors import Overloaded
+from bascule.foundation.errors import Conflict, Overloaded
 from bascule.mesh.courier import Courier
 from bascule.mesh.engine import Engine
 from bascule.mesh.home import USE_FOR_MS
@@ -263,6 +263,77 @@ def test_a_reply_to_a_ticket_that_its_home_lost_to_a_backup_is_refused_there(pai
     pair.settle()
     assert _refused(desk) == [(message["ticketId"], "unknown")]
     assert desk.engine._state.out.rows == {}
+
+
+def test_nothing_else_that_is_over_waits_for_a_machine_that_nobody_knows_any_more(pair: Machines) -> None:
+    """Its card has ended, or this machine has joined another mesh since: what was said to it is given up."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    laptop.house.run(laptop.post.disconnect)
+    desk.reply("Jerry", message["ticketId"])
+    pair.revoked.add("laptop")
+    desk.mesh.not_member()
+    desk.house.run(lambda: desk.mesh.member(desk.membership))
+    pair.advance(USE_FOR_MS / 1000 + 60)
+    assert _refused(desk) == [(message["ticketId"], "late")]
+    assert desk.engine._state.out.rows == {}
+    assert desk.engine._state.copies.rows == {}
+
+
+def test_a_reply_to_what_nobody_waits_for_any_more_is_not_accepted(pair: Machines) -> None:
+    """It was on its way for a day, so it is kept for longer than its home cares."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    desk.house.run(desk.post.disconnect)
+    laptop.send("Ada", "Jerry@desk")
+    for day in range(7):
+        # The agent is heard of now and then, and reads it at last.
+        pair.advance(24 * 3_600 + 1_200)
+        desk.send("Jerry", "Jerry")
+        if day == 0:
+            desk.house.run(desk.post.connect)
+            pair.settle()
+    message = next(each for each in desk.take("Jerry") if each["from"] == "Ada@laptop")
+    with pytest.raises(Conflict, match="is over where it was sent"):
+        desk.reply("Jerry", message["ticketId"])
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_what_a_revoked_machine_sent_is_withdrawn_and_replies_to_it_are_refused(pair: Machines, later: bool) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    for ticket in ("unread", "read", "answered"):
+        laptop.send("Ada", "Jerry@desk", ticketId=ticket)
+        pair.settle()
+    laptop.house.run(laptop.post.disconnect)
+    ids = {copy.home: id_ for id_, copy in desk.engine._state.copies.rows.items()}
+    desk.take("Jerry", count=2)
+    desk.reply("Jerry", ids["answered"])
+    if later:
+        # It died before it had done so.
+        pair.revoked.add("laptop")
+        desk.crash()
+    else:
+        pair.revoke("laptop")
+    pair.settle()
+    assert _refused(desk) == [(ids["answered"], "revoked")]
+    shown = [desk.show(ids[ticket]) for ticket in ("unread", "read")]
+    assert [(each["status"], each["reason"]) for each in shown] == [("cancelled", "laptop was revoked")] * 2
+    assert desk.take("Jerry") == []
+    with pytest.raises(Conflict, match="cancelled"):
+        desk.reply("Jerry", ids["read"])
+    desk.call("agent:Jerry", "inbox.ack", {"agentId": "Jerry", "ticketIds": [ids["read"]]})
+    assert desk.engine._state.out.rows == {}
+
+
+def test_a_reply_is_not_accepted_by_a_machine_that_has_left_the_mesh(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    desk.house.run(desk.mesh.not_member)
+    with pytest.raises(Conflict, match="in no mesh any more"):
+        desk.reply("Jerry", message["ticketId"])
 
 
 def _refused(machine: Machine) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from bascule.broker.records import Ticket
-from bascule.foundation.errors import NotFound
+from bascule.foundation.errors import Conflict, NotFound
 from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import Elsewhere, IncomingReply, Outgoing, RemoteAgent, RemoteDelivery
 
@@ -64,8 +64,12 @@ class Remotes:
             elsewhere.acked(tx, ticket.ticket_id)
 
     def replied(self, tx: Transaction, ticket: Ticket, reply: IncomingReply) -> None:
-        if (elsewhere := self._behind(ticket.sender)) is not None:
-            elsewhere.replied(tx, ticket.ticket_id, reply)
+        if (elsewhere := self._behind(ticket.sender)) is None:
+            raise Conflict(
+                f"ticket {ticket.ticket_id} came from another machine, and this one is in no mesh any more",
+                hint="nobody would get a reply: `bascule mesh status`",
+            )
+        elsewhere.replied(tx, ticket.ticket_id, reply)
 
     def dropped(self, tx: Transaction, ticket: Ticket) -> None:
         """Forgotten here: of either kind."""

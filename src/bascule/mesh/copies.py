@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 import msgspec
 
 from bascule.foundation.clock import Clock
+from bascule.foundation.errors import Conflict
 from bascule.foundation.ids import COPY_ID_PREFIX
 from bascule.kernel.call import Call, Principal, agent_of, agent_principal
 from bascule.kernel.journal import Transaction
@@ -30,6 +31,8 @@ _TIME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7")
 # Of one node, kept until their time: each is a few hundred bytes. Over it the oldest are dropped, and offers as old as
 # those are not taken any more.
 MAX_COPIES_PER_NODE = 200_000
+# Of a copy that somebody may still answer.
+_OPEN = frozenset({"pending", "delivered", "timeout"})
 # What an honest home says, by a clock that is as wrong as one may be.
 LONGEST_USE_MS = USE_FOR_MS + SKEW_STOP_MS
 
@@ -55,7 +58,7 @@ def end_copies(tx: Transaction, state: MeshState, mail: RemoteMail, ids: Iterabl
     """Their home will never say how they end: what agents here say to them goes nowhere any more."""
     for id_ in ids:
         known = mail.known(id_)
-        if known is not None and known.status in ("pending", "delivered"):
+        if known is not None and known.status in _OPEN:
             mail.mirror(tx, id_, "cancelled", late=False, reason=why)
         tx.put(state.copies, id_, None)
 
@@ -167,15 +170,20 @@ class Copies:
     # -- what agents here do --
 
     def acked(self, tx: Transaction, id_: str) -> None:
-        copy = self._state.copies.rows.get(id_)
-        if copy is not None:
+        copy, known = self._state.copies.rows.get(id_), self._mail.known(id_)
+        # Home does not ask who has read what was withdrawn; and one that was revoked would never confirm it.
+        if copy is not None and known is not None and known.status != "cancelled":
             self._outbox.add(tx, copy.node, Acked(id=self._outbox.new_id(), ticket=copy.home), copy.use_by)
 
     def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
         copy = self._state.copies.rows.get(id_)
-        if copy is not None:
-            tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
-            self._courier.check_size(self._send_reply(tx, copy, reply))
+        if copy is None:
+            raise Conflict(
+                f"ticket {id_} is over where it was sent: a message is of use for a week",
+                hint="send a new message instead",
+            )
+        tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
+        self._courier.check_size(self._send_reply(tx, copy, reply))
 
     def again(self, tx: Transaction, node: str) -> int:
         """The same for replies: home was rolled back, see `Home.again`."""

@@ -481,13 +481,11 @@ class Engine:
             name = self._arrivals.newly_held.pop()
             tx.put(self._state.peers, name, self._state.peer(name))
         now = self._clock.wall_ms()
-        for item_id, item in [each for each in self._state.out.rows.items() if each[1].use_by <= now]:
-            self.outbox.remove(tx, item_id)
+        over = [each for each in self._state.out.rows.items() if each[1].use_by <= now]
+        self._arrivals.receipts.give_up(tx, over, "late")
+        for _, item in over:
             if item.kind == "offer":
                 self._undeliverable(tx, item.ticket, f"{item.node} was not reached in time")
-            elif item.kind == "reply":
-                id_ = self.copies.id_of(item.node, item.ticket)
-                tx.after.append(partial(self._publish, "reply.refused", id_=id_, text="late"))
         for item in self.home.late_items():
             self.home.offer_elsewhere(tx, item)
         return self.copies.sweep(tx)
@@ -506,12 +504,13 @@ class Engine:
     def revoked(self, card: Card) -> None:
         """It is not a node any more: what was open with it ends, visibly. Asked again at every start."""
         tx = Transaction()
-        for item_id, item in list(self._state.out.rows.items()):
-            if item.node == card.node:
-                self.outbox.remove(tx, item_id)
+        its = [each for each in self._state.out.rows.items() if each[1].node == card.node]
+        self._arrivals.receipts.give_up(tx, its, "revoked")
         for ticket_id, ticket in list(self._state.home.rows.items()):
             if card.node in ticket.nodes and not self.home.drop_node(tx, ticket_id, ticket, card.node):
                 self._undeliverable(tx, ticket_id, f"{card.node} was revoked")
+                # To others that were asked, of which nothing was heard.
+                self.home.ended(tx, ticket_id)
         self.copies.revoked(tx, card)
         self._arrivals.newly_held.discard(card.node)
         if card.node in self._state.peers.rows:

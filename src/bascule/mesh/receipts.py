@@ -4,6 +4,7 @@ Nobody waits for it. If this daemon dies before, the items go again and get the 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from bascule.foundation.timers import Deadline, Timers
 from bascule.kernel.call import DAEMON, Principal, node_principal
@@ -70,6 +71,15 @@ class Receipts:
             for name, taken in waiting.items():
                 self._take_out(name, taken)
 
+    def give_up(self, tx: Transaction, items: list[tuple[str, OutItem]], why: str) -> None:
+        """Nobody will confirm them any more; whoever replied hears that it came to nothing."""
+        # Also of nodes whose cards do not count any more.
+        ids = {(copy.node, copy.home): id_ for id_, copy in self._state.copies.rows.items()} if items else {}
+        for item_id, item in items:
+            self._outbox.remove(tx, item_id)
+            if item.kind == "reply" and (id_ := ids.get((item.node, item.ticket))) is not None:
+                tx.after.append(partial(self._tell_refused, id_, why))
+
     def _take_out(self, name: str, waiting: list[tuple[Taken, rows.Envelope]]) -> None:
         tx = Transaction()
         changed: Anchor | None = None
@@ -83,17 +93,23 @@ class Receipts:
             self._outbox.remove(tx, taken.id)
             if item.kind in ("cancel", "over"):
                 self._home.arrived(tx, item, envelope)
-            if item.kind in ("acked", "reply"):
-                if self._copies.confirmed(tx, item, taken, envelope):
-                    changed = envelope.anchor
-                if item.kind == "reply" and taken.refused is not None:
-                    id_ = self._copies.id_of(name, item.ticket)
-                    self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused))
+            elif self._word_taken(tx, taken, item, envelope):
+                changed = envelope.anchor
         if changed is not None:
             tx.subject, tx.details = name, {"peer": str(changed)}
             self._journal.commit(tx, DAEMON, "mesh.receipt")
         elif tx.puts:
             self._journal.commit_quietly(tx)
+
+    def _word_taken(self, tx: Transaction, taken: Taken, item: OutItem, envelope: rows.Envelope) -> bool:
+        """Home has what a copy here said. True if that changed something."""
+        changed = self._copies.confirmed(tx, item, taken, envelope)
+        if item.kind == "reply" and taken.refused is not None:
+            self._tell_refused(self._copies.id_of(item.node, item.ticket), taken.refused)
+        return changed
+
+    def _tell_refused(self, id_: str, why: str) -> None:
+        self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=why))
 
     def _offer_taken(self, tx: Transaction, taken: Taken, item: OutItem, envelope: rows.Envelope) -> None:
         name = item.node
