@@ -69,8 +69,8 @@ class Accepted(NamedTuple):
 class Invariants:
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
-        # Tickets that home has accepted, and that are open there; by machine and id: where their copy is, and its id.
-        self._open: dict[tuple[str, str], tuple[str, str]] = {}
+        # Tickets that home has accepted, and that are open there; by machine and id: the id of their copies.
+        self._open: dict[tuple[str, str], str] = {}
         # M2: by machine and copy, how often it entered the store; by machine and ticket, replies by their number.
         self._entered: Counter[tuple[str, str]] = Counter()
         self._counted: dict[tuple[str, str], dict[int, str]] = {}
@@ -89,14 +89,21 @@ class Invariants:
 
     # -- what the story tells --
 
-    def sent(self, home: str, ticket: str, there: str) -> None:
+    def sent(self, home: str, ticket: str) -> None:
         self._homes.add((home, ticket))
-        self._open[home, ticket] = there, copy_id(self._machines[home].card.sign, ticket)
+        self._open[home, ticket] = copy_id(self._machines[home].card.sign, ticket)
 
     def replied(self, reply: Accepted) -> None:
         self._replies[reply.payload] = reply
         if reply.home != LIAR:
             self._on_their_way[reply] = ""
+
+    def revoked(self, name: str) -> None:
+        """Nothing is promised any more of what it sent, and of what was said there."""
+        for key in [key for key in self._open if key[0] == name]:
+            del self._open[key]
+        for reply in [reply for reply in self._on_their_way if reply.there == name]:
+            del self._on_their_way[reply]
 
     def restored(self, name: str) -> None:
         """Everything since its backup is gone there: what is counted of it is counted anew."""
@@ -118,6 +125,10 @@ class Invariants:
                 self._on_their_way.pop(reply, None)
             elif reply.home == name:
                 self._on_their_way.setdefault(reply, "")
+
+    def was_refused(self, there: str, copy: str) -> bool:
+        """Who replied there was told that a reply came to nothing."""
+        return (there, copy) in self._refused
 
     # -- as it happens: M5 and M6 --
 
@@ -200,13 +211,15 @@ class Invariants:
         reply = self._replies.get(payload)
         if reply is None or (reply.home, reply.ticket) != (name, ticket):
             raise Broken(f"M5: nobody has made the reply {payload} to {ticket}")
-        if not self.rolled_back and not payload.endswith(f"/{number}"):
-            raise Broken(f"M2: the reply {payload} is number {number} of {ticket}")
+        # Of a group of any machine two may answer, each in its own order.
+        before = sum(each.startswith(f"{reply.there}/") for at, each in counted.items() if at < int(number))
+        if not self.rolled_back and not payload.endswith(f"/{before + 1}"):
+            raise Broken(f"M2: the reply {payload} is number {before + 1} of {reply.there} to {ticket}")
         counted[int(number)] = payload
 
     def _check_open(self) -> None:
-        """M1: what is open is on its way, or at its copy."""
-        for (home, ticket), (there, id_) in list(self._open.items()):
+        """M1: what is open is on its way, or at a copy."""
+        for (home, ticket), id_ in list(self._open.items()):
             store = _store(self._machines[home])
             row = store.rows("tickets").get(ticket)
             if row is None or row.status not in _OPEN:
@@ -217,13 +230,16 @@ class Invariants:
             at_home = store.rows("mesh_home").get(ticket)
             if at_home is not None and at_home.offered in store.rows("mesh_out"):
                 continue
-            if id_ in _store(self._machines[there]).rows("mesh_copies"):
-                continue
-            arrival = at_home.arrived.get(there) if at_home is not None else None
-            if arrival is not None and arrival.seq > self.rolled_back.get(there, arrival.seq):
-                # Its machine was rolled back to before it came: it goes again with the next word of that.
-                continue
-            raise Broken(f"M1: {ticket} of {home} is {row.status}, and neither on its way nor at {there}")
+            nodes = [node for node in at_home.nodes if node != LIAR] if at_home is not None else []
+            if not any(self._is_at(node, id_, at_home) for node in nodes):
+                raise Broken(f"M1: {ticket} of {home} is {row.status}, and neither on its way nor at {nodes}")
+
+    def _is_at(self, node: str, id_: str, at_home: Any) -> bool:
+        if id_ in _store(self._machines[node]).rows("mesh_copies"):
+            return True
+        arrival = at_home.arrived.get(node)
+        # If its machine was rolled back to before it came, it goes again with the next word of that.
+        return arrival is not None and arrival.seq > self.rolled_back.get(node, arrival.seq)
 
     def _check_on_their_way(self) -> None:
         """M4: what a copy accepted is on its way, at home, or was told refused."""

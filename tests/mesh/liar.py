@@ -88,6 +88,7 @@ class Liar:
             (name, ticket_id, ticket)
             for name, machine in self._machines.machines.items()
             for ticket_id, ticket in machine.mesh.state.home.rows.items()
+            if ticket.nodes
         ]
         if not tickets:
             return []

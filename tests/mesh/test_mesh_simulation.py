@@ -167,6 +167,72 @@ def _a_reply_is_refused_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Receipts, "add", silently)
 
 
+# -- of a group of any machine --
+
+
+def _replies_of_all_machines_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The k rule, of a group of any machine: each machine numbers its own replies."""
+
+    def together(self: Any, name: str, item: Any, envelope: Any) -> None:
+        home = self._state.home.rows
+        is_any = (ticket := home.get(item.ticket)) is not None and ticket.any
+        if is_any:
+            home[item.ticket] = msgspec.structs.replace(ticket, any=False)
+        from_copy(self, name, item, envelope)
+        if is_any:
+            home[item.ticket] = msgspec.structs.replace(home[item.ticket], any=True)
+
+    from_copy = Arrivals._from_copy
+    monkeypatch.setattr(Arrivals, "_from_copy", together)
+
+
+def _who_had_nobody_free_waits_for_an_offer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that had nobody free has nothing to end, and says so."""
+
+    def waiting(self: Any, name: str, item: Any, envelope: Any) -> None:
+        from_home(self, name, msgspec.structs.replace(item, any=False) if hasattr(item, "any") else item, envelope)
+
+    from_home = Arrivals._from_home
+    monkeypatch.setattr(Arrivals, "_from_home", waiting)
+
+
+def _who_takes_it_late_is_not_told_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M3: also by the one that was asked first and heard of last."""
+    say_end = Home._say_end
+
+    def silently(self: Any, tx: Transaction, item: Any, envelope: Any) -> None:
+        monkeypatch.setattr(Home, "_say_end", lambda *_, **__: None)
+        arrived(self, tx, item, envelope)
+        monkeypatch.setattr(Home, "_say_end", say_end)
+
+    arrived = Home.arrived
+    monkeypatch.setattr(Home, "arrived", silently)
+
+
+# -- when a machine is revoked, or a week is over --
+
+
+def _what_is_given_up_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M4: a reply that nobody will get any more is refused."""
+    monkeypatch.setattr(Receipts, "_tell_refused", lambda *_: None)
+
+
+def _what_a_revoked_machine_asked_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M3: nobody works for a machine that was cut off."""
+    monkeypatch.setattr(Copies, "revoked", lambda *_: None)
+
+
+def _a_reply_is_taken_when_nobody_knows_to_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M4: after a week a copy is forgotten, and its message may still be in somebody's hands."""
+
+    def anyhow(self: Any, tx: Transaction, id_: str, reply: Any) -> None:
+        if id_ in self._state.copies.rows:
+            replied(self, tx, id_, reply)
+
+    replied = Copies.replied
+    monkeypatch.setattr(Copies, "replied", anyhow)
+
+
 # -- what keeps a machine that lies from being believed --
 
 
@@ -291,6 +357,8 @@ def _a_letter_names_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # A tombstone is needed on one day in a hundred: test_mesh_messages makes that day.
 _SELDOM = pytest.param(_a_cancel_before_its_offer_leaves_nothing, "M[123]", marks=pytest.mark.long)
+# As seldom: a message that came late is read after a week. test_mesh_promises makes that week.
+_AFTER_A_WEEK = pytest.param(_a_reply_is_taken_when_nobody_knows_to_what, "M4", marks=pytest.mark.long)
 # Each with what breaks without it.
 RULES = [
     (_older_words_count, "M3"),
@@ -299,9 +367,15 @@ RULES = [
     (_nothing_is_sent_twice, "M1"),
     (_receipts_come_before_the_disk, "M1"),
     _SELDOM,
-    (_home_does_not_say_how_it_ended, "M3"),
+    (_home_does_not_say_how_it_ended, "M[13]"),
     (_a_reply_is_confirmed_before_it_is_at_home, "M4"),
     (_a_reply_is_refused_without_a_word, "M4"),
+    (_replies_of_all_machines_are_counted_together, "M[234]"),
+    (_who_had_nobody_free_waits_for_an_offer, "M1"),
+    (_who_takes_it_late_is_not_told_how_it_ended, "M3"),
+    (_what_is_given_up_is_not_told, "M4"),
+    (_what_a_revoked_machine_asked_goes_on, "M[13]"),
+    _AFTER_A_WEEK,
     (_anybody_confirms, "M[134]"),
     (_anybody_answers, "M5"),
     (_signatures_are_not_checked, "M5"),
