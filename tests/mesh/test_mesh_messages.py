@@ -39,6 +39,22 @@ def test_a_bare_handle_means_the_one_agent_of_ones_own_machines(pair: Machines) 
     assert pair["laptop"].show(ticket)["targetAgent"] == "Jerry@desk"
 
 
+@pytest.mark.req("MESH-NAME-2")
+def test_a_bare_handle_means_the_agent_of_this_machine_where_there_is_one(pair: Machines) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    # The control: the only one.
+    laptop.send("Ada", "Jerry", "for the one there")
+    laptop.house.register("Jerry")
+    pair.advance(1)
+    pair.settle()
+    ticket = laptop.send("Ada", "Jerry", "for the one here")
+    laptop.send("Ada", "Jerry@desk", "for the other")
+    pair.settle()
+    assert laptop.show(ticket)["targetAgent"] == "Jerry"
+    assert [each["payload"] for each in laptop.take("Jerry")] == ["for the one here"]
+    assert [each["payload"] for each in desk.take("Jerry")] == ["for the one there", "for the other"]
+
+
 @pytest.mark.req("MESH-NAME-6")
 def test_agents_of_other_machines_are_listed_with_their_machine(pair: Machines) -> None:
     laptop, desk = pair["laptop"], pair["desk"]

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -139,3 +140,35 @@ def test_verify_with_peers_says_that_a_ledger_was_cut_which_is_whole_by_itself(t
     assert (alone.returncode, alone.stdout.split(":")[0]) == (0, "ok")
     assert with_peers.returncode == 1
     assert "FAULT: desk was told record" in with_peers.stdout
+
+
+# Of the time that others have to answer.
+_SOON = {"bascule.mesh.witnesses.WAIT_MS": 1_000}
+
+
+def test_verify_with_peers_names_a_machine_that_does_not_answer_and_says_that_it_needs_a_daemon() -> None:
+    with live_nodes("desk", "laptop", **_SOON) as (desk, laptop):
+        laptop.join(desk.begin())
+        desk.accept("laptop")
+        desk.await_reachable("laptop")
+        laptop.await_reachable("desk")
+        answered = verify(desk.state, "--peers")
+        assert answered.returncode == 0
+        assert " 1 machines, head " in answered.stdout, "the control"
+        # One that hangs, and one that has said good-bye.
+        laptop.daemon.process.send_signal(signal.SIGSTOP)
+        hangs = verify(desk.state, "--peers")
+        laptop.daemon.process.send_signal(signal.SIGCONT)
+        laptop.stop()
+        eventually(lambda: not desk.reaches("laptop"), "desk has heard it")
+        gone = verify(desk.state, "--peers")
+        desk.stop()
+        without_daemon, alone = verify(desk.state, "--peers"), verify(desk.state)
+        desk.start()
+    for done in (hangs, gone):
+        assert (done.returncode, done.stdout.split(":")[0]) == (0, "ok"), done
+        assert " 0 machines (laptop did not answer), head " in done.stdout
+    assert without_daemon.returncode != 0
+    assert "--peers needs a running daemon" in without_daemon.stderr
+    assert "bascule up -d" in without_daemon.stderr
+    assert alone.returncode == 0, alone
