@@ -12,9 +12,15 @@ import bascule.mesh.copies as copies
 copies.Copies.id_of = lambda self, node, ticket: "msh_" + os.urandom(8).hex()
 """
 
+# A daemon asks a server of which it hears nothing every 10 s whether it is there, and gives it up after 20 to 30 s.
+UNTIL_NOTICED = 40.0
+# Of all freezes of a server.
+LONG_FREEZES = 0.15
+
 
 class Chaos:
-    def __init__(self, ships: Fleet, proxies: Proxies) -> None:
+    def __init__(self, ships: Fleet, proxies: Proxies, *, long_freezes: bool = False) -> None:
+        self._long_freezes = long_freezes
         self._ships = ships
         self._proxies = proxies
         self._began = time.monotonic()
@@ -52,6 +58,11 @@ class Chaos:
                 time.sleep(pause)
                 self._proxies.heal(node.name)
 
+    def _frozen_for(self, chances: random.Random, pause: float) -> float:
+        """Mostly less than it takes to notice: then what was under way comes all at once. In a run that is long enough
+        now and then more, so that daemons go to another server."""
+        return UNTIL_NOTICED if self._long_freezes and chances.random() < LONG_FREEZES else 2 * pause
+
     def _to_server(self, chances: random.Random, pause: float) -> None:
         index = chances.randrange(len(self._ships.servers))
         server = self._ships.servers[index]
@@ -66,8 +77,7 @@ class Chaos:
                 server.start()
             case "is frozen":
                 server.freeze()
-                # Longer than it takes to notice.
-                time.sleep(2 * pause)
+                time.sleep(self._frozen_for(chances, pause))
                 server.thaw()
             case "is cut off":
                 self._ships.routes.cut(index)

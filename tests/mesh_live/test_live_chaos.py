@@ -16,6 +16,9 @@ NAMES = ("desk", "laptop", "vm")
 SECONDS = float(os.environ.get("BASCULE_CHAOS_SECONDS", "8"))
 LONG_SECONDS = float(os.environ.get("BASCULE_CHAOS_SECONDS", "3600"))
 
+# So long that a server may be frozen until everybody has noticed.
+MINUTES = 300.0
+
 
 def play(seed, seconds, *, bug="", pause=0.02, rest=90.0):
     """What is wrong when all is quiet again, what was done, and what was counted."""
@@ -24,7 +27,7 @@ def play(seed, seconds, *, bug="", pause=0.02, rest=90.0):
         try:
             ships.join(*NAMES, proxies=proxies, bug=bug)
             talk = Talk(ships.nodes, seed, pause)
-            chaos = Chaos(ships, proxies)
+            chaos = Chaos(ships, proxies, long_freezes=seconds > MINUTES)
             try:
                 end = time.monotonic() + seconds
                 threads = [
