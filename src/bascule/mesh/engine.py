@@ -35,6 +35,7 @@ from bascule.mesh.outbox import Outbox
 from bascule.mesh.own_lives import OwnLives
 from bascule.mesh.ports import Board, Post
 from bascule.mesh.protocol import (
+    MAX_LIVES,
     Anchor,
     Hello,
     LifeSign,
@@ -76,7 +77,7 @@ class Engine:
     ) -> None:
         self.identity = identity
         self.life = new_id("lif")
-        self.lives = OwnLives(state.lives, journal, clock.wall_ms())
+        self.lives = OwnLives(state.lives, journal, clock)
         self.post: Post = CLOSED
         self._state = state
         self._mail = mail
@@ -116,7 +117,7 @@ class Engine:
             log=log,
             publish=events.publish,
             on_hello=self._hello,
-            on_lost_life=lambda node: self._paced(node, partial(self._say_again, node)),
+            on_lost_life=self._lost_life,
             on_stranger=self._meet,
         )
         # Why nothing is sent or taken any more; None while all is well.
@@ -137,8 +138,8 @@ class Engine:
         # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
         self._to_answer: set[str] = set()
         self._recent: dict[str, Callable[[], None] | None] = {}
-        # Nodes that have had this life begin later, each once.
-        self._moved_by: set[str] = set()
+        # How often each node has had this life begin later.
+        self._moved_by: dict[str, int] = {}
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
         self.nodes.on_last_word = self._last_word_of_twin
@@ -254,10 +255,11 @@ class Engine:
     def _hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
         self._learn_life(node, hello)
-        if name not in self._moved_by and self.lives.begin_behind(hello.known_start):
-            # Else our word stays that of an earlier life, which says nothing. From each node once: one that lies must
-            # not have us greet all others without end.
-            self._moved_by.add(name)
+        moved = self._moved_by.get(name, 0)
+        if moved < MAX_LIVES and self.lives.begin_behind(hello.known_start):
+            # Else our word stays that of an earlier life, which says nothing. More than once, for a letter of a second
+            # life that was lost may come to it late; but one that lies must not have us greet all others without end.
+            self._moved_by[name] = moved + 1
             self._greet(0.0)
         for callback in self.on_hello:
             callback(name, hello)
@@ -267,11 +269,14 @@ class Engine:
         self._paced(node, partial(self._greeted, node))
 
     def _greeted(self, node: Node) -> None:
+        self._answer(node)
+        self.outbox.again(node.card.node)
+
+    def _answer(self, node: Node) -> None:
         self._say_again(node)
         if node.card.node in self._to_answer:
             self._to_answer.discard(node.card.node)
             self.hello(node.card.node)
-        self.outbox.again(node.card.node)
 
     def _alive(self, node: Node) -> None:
         if node.life_sign is not None:
@@ -289,6 +294,13 @@ class Engine:
             self._recent[name] = None
             self._timers.after_ms(GREETING_MS, partial(self._pause_over, node))
             act()
+
+    def _lost_life(self, node: Node) -> None:
+        """Its letter is of a life before the newest that we heard of: it may live in it, and not know that one."""
+        self._to_answer.add(node.card.node)
+        # What waits for the end of the pause already does this, and perhaps more.
+        if self._recent.get(node.card.node) is None:
+            self._paced(node, partial(self._answer, node))
 
     def _pause_over(self, node: Node, _now: float) -> None:
         act = self._recent.pop(node.card.node, None)
