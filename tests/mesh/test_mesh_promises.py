@@ -188,6 +188,26 @@ def test_a_reply_that_never_reaches_home_is_reported_when_its_time_is_over(pair:
     assert desk.engine._state.out.rows == {}
 
 
+def test_a_reply_to_a_machine_that_has_no_card_any_more_is_reported_and_gone_when_its_time_is_over(
+    pair: Machines,
+) -> None:
+    """Its card has ended, or this machine is in another mesh by now. Nothing else that a sweep does is left undone."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    laptop.house.run(laptop.post.disconnect)
+    desk.reply("Jerry", message["ticketId"])
+    pair.revoked.add("laptop")
+    desk.crash()
+    pair.advance(USE_FOR_MS / 1000 + 120)
+    assert _refused(desk) == [(message["ticketId"], "late")]
+    assert [each["error"] for event, each in desk.house.log if event == "fault"] == []
+    desk.crash()
+    assert desk.engine._state.out.rows == {}
+    assert desk.engine._state.copies.rows == {}
+
+
 def _refused(machine: Machine) -> list[tuple[str, str]]:
     stream = machine.call("person", "events.all", {"after": 0, "kinds": "node"})
     events = stream.items()

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Collection
 from functools import lru_cache, partial
 
 import msgspec
@@ -71,6 +72,12 @@ class Copies:
 
     def id_of(self, node: str, ticket: str) -> str:
         return copy_id(self._nodes.last_key(node), ticket)
+
+    def ids_of(self, tickets: Collection[tuple[str, str]]) -> list[str]:
+        """Of these nodes and their tickets, also where a node has no card any more that an id could be made with."""
+        if not tickets:
+            return []
+        return [id_ for id_, copy in self._state.copies.rows.items() if (copy.node, copy.home) in tickets]
 
     # -- what home says --
 

@@ -471,13 +471,15 @@ class Engine:
             name = self._arrivals.newly_held.pop()
             tx.put(self._state.peers, name, self._state.peer(name))
         now = self._clock.wall_ms()
+        late_replies: set[tuple[str, str]] = set()
         for item_id, item in [each for each in self._state.out.rows.items() if each[1].use_by <= now]:
             self.outbox.remove(tx, item_id)
             if item.kind == "offer":
                 self._undeliverable(tx, item.ticket, f"{item.node} was not reached in time")
             elif item.kind == "reply":
-                id_ = self.copies.id_of(item.node, item.ticket)
-                tx.after.append(partial(self._publish, "reply.refused", id_=id_, text="late"))
+                late_replies.add((item.node, item.ticket))
+        for id_ in self.copies.ids_of(late_replies):
+            tx.after.append(partial(self._publish, "reply.refused", id_=id_, text="late"))
         for item in self.home.late_items():
             self.home.offer_elsewhere(tx, item)
         return self.copies.sweep(tx)
