@@ -271,3 +271,30 @@ def test_the_ledger_has_the_record_of_a_reply_that_was_shown_to_whoever_looks(pa
     shown = laptop.call("person", "ledger.show", {"what": "why-1"})
     assert [each["method"] for each in shown] == ["messages.send", "mesh.reply"]
     assert laptop.call("person", "ledger.tail")[-1]["method"] == "mesh.reply"
+
+
+def test_a_receipt_says_nothing_that_is_not_on_disk(pair: Machines) -> None:
+    """Ada withdraws while the acknowledgement is being written; the withdrawal itself never gets to the disk."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    ticket = laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    disk = _disk(laptop)
+    disk.hold = True
+    desk.call("agent:Jerry", "inbox.ack", {"agentId": "Jerry", "ticketIds": [message["ticketId"]]})
+    _deliver(pair)
+    assert len(disk.waiting) == 1
+    withdrawn = laptop.house.begin("agent:Ada", "tickets.cancel", {"ticketId": ticket})
+    laptop.house.run(disk.finish)
+    pair.advance(0.05)
+    _deliver(pair)
+    pair.advance(0.05)
+    assert not withdrawn.done
+    disk.waiting.clear()
+    disk.hold = False
+    laptop.crash()
+    pair.settle()
+    assert laptop.show(ticket)["status"] == desk.show(message["ticketId"])["status"] == "delivered"
+    desk.reply("Jerry", message["ticketId"], "so")
+    pair.settle()
+    assert laptop.show(ticket)["response"] == "so"

@@ -1,5 +1,7 @@
 """Tickets whose home is here and whose agents are elsewhere: this daemon alone says how they end."""
 
+from functools import partial
+
 import msgspec
 
 from bascule.foundation.clock import Clock
@@ -271,7 +273,8 @@ class Home:
             if params.envelope.started < self._state.peer(node).started:
                 # It may have been rolled back since, and not know that it said this.
                 self._say_end(tx, item.ticket, ticket, node, alone=True)
-        tx.after.append(lambda: self._courier.confirm(node, self.taken(item)))
+        # As the ticket is with this commit: what changes it before this one has landed may never be on disk.
+        tx.after.append(partial(self._courier.confirm, node, self.taken(item)))
 
     def _arrival(self, envelope: Envelope) -> Arrival:
         return Arrival(self._clock.wall_ms(), envelope.anchor.seq, envelope.started)
