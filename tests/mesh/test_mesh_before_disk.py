@@ -8,6 +8,7 @@ from machines import Machine, Machines
 
 from bascule.foundation.errors import NotFound
 from bascule.mesh import arrivals
+from bascule.mesh.protocol import MAX_ITEMS
 from bascule.testing.pending import Pending
 from bascule.testing.stores import HeldStore
 
@@ -298,3 +299,24 @@ def test_a_receipt_says_nothing_that_is_not_on_disk(pair: Machines) -> None:
     desk.reply("Jerry", message["ticketId"], "so")
     pair.settle()
     assert laptop.show(ticket)["response"] == "so"
+
+
+def test_all_that_a_slow_disk_kept_waiting_is_confirmed_in_letters_that_are_taken(pair: Machines) -> None:
+    """More receipts than one letter holds are due with one commit: the same offer came again and again."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    disk = _disk(desk)
+    disk.hold = True
+    laptop.send("Ada", "Jerry@desk")
+    pair.advance(0.01)
+    (letter,) = [each for each in pair.bus.letters if each.dest == "desk"][-1:]
+    for _ in range(MAX_ITEMS * MAX_ITEMS):
+        pair.bus.slip_in(letter, mailed=False)
+    _deliver(pair)
+    assert disk.waiting
+    disk.hold = False
+    desk.house.run(disk.finish_all)
+    pair.advance(0.05)
+    _deliver(pair)
+    assert [each for event, each in laptop.house.log if event == "mesh_letter_refused"] == []
+    pair.advance(0.05)
+    assert laptop.mesh.state.out.rows == {}

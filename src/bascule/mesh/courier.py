@@ -149,20 +149,24 @@ class Courier:
         items: list[bytes] = []
         ids: list[str] = []
         size = 0
-        if receipts and (taken := self._pop_receipts(name)):
-            for at in range(0, len(taken), MAX_ITEMS):
-                items.append(codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS])))
-                size += len(items[-1])
-        for item_id in item_ids:
-            data = self._items.rows[item_id].data
+        for item_id, data in self._pieces(name, item_ids, receipts=receipts):
             if items and (len(items) >= most or size + len(data) > MAX_BATCH_BYTES):
                 yield ids, items
                 items, ids, size = [], [], 0
             items.append(data)
-            ids.append(item_id)
             size += len(data)
+            if item_id is not None:
+                ids.append(item_id)
         if items:
             yield ids, items
+
+    def _pieces(self, name: str, item_ids: list[str], *, receipts: bool) -> Iterable[tuple[str | None, bytes]]:
+        """Receipts, which nobody waits for, and then items by their ids."""
+        taken = self._pop_receipts(name) if receipts else []
+        for at in range(0, len(taken), MAX_ITEMS):
+            yield None, codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS]))
+        for item_id in item_ids:
+            yield item_id, self._items.rows[item_id].data
 
     def _signed(self, node: Node, items: list[bytes]) -> bytes:
         halves = b'"half":"%b","held":"%b",' % (node.pair.own_half.encode(), node.pair.peer_half.encode())
