@@ -33,6 +33,7 @@ from bascule.mesh.listing import free_groups, signed_listing
 from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.own_lives import OwnLives
+from bascule.mesh.pauses import Pauses
 from bascule.mesh.ports import Board, Post
 from bascule.mesh.protocol import (
     MAX_LIVES,
@@ -49,9 +50,6 @@ from bascule.mesh.state import MeshState
 _replace = msgspec.structs.replace
 # The list of agents is put on its board this long after a change: a client that reconnects is one change.
 LISTING_MS = 500
-# What follows from a word of life, all of an outbox again and a look at every ticket, is done once in so long for one
-# node, however often it says hello.
-GREETING_MS = 100
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
 CURSOR_MS = 50
 
@@ -135,9 +133,9 @@ class Engine:
         self._closed = False
         self._signs_life = False
         self._meeting: set[str] = set()
-        # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
+        self._pauses = Pauses(timers)
+        # Nodes that are to get a hello in answer.
         self._to_answer: set[str] = set()
-        self._recent: dict[str, Callable[[], None] | None] = {}
         # How often each node has had this life begin later.
         self._moved_by: dict[str, int] = {}
         self.nodes.on_alive = self._alive
@@ -165,6 +163,7 @@ class Engine:
 
     def close(self) -> None:
         self.detach()
+        self._pauses.close()
         self._closed = True
 
     def halt(self, why: str) -> None:
@@ -266,7 +265,7 @@ class Engine:
         if hello.answer or hello.started < self._state.peer(name).started:
             # It asks, or does not know a life of its own that we have heard of.
             self._to_answer.add(name)
-        self._paced(node, partial(self._greeted, node))
+        self._pauses.act(node.card.node, partial(self._greeted, node))
 
     def _greeted(self, node: Node) -> None:
         self._answer(node)
@@ -281,31 +280,14 @@ class Engine:
     def _alive(self, node: Node) -> None:
         if node.life_sign is not None:
             self._learn_life(node, node.life_sign)
-        self._paced(node, partial(self._greeted, node))
+        self._pauses.act(node.card.node, partial(self._greeted, node))
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
-
-    def _paced(self, node: Node, act: Callable[[], None]) -> None:
-        """Now, or once when the pause is over."""
-        name = node.card.node
-        if name in self._recent:
-            self._recent[name] = act
-        else:
-            self._recent[name] = None
-            self._timers.after_ms(GREETING_MS, partial(self._pause_over, node))
-            act()
 
     def _lost_life(self, node: Node) -> None:
         """Its letter is of a life before the newest that we heard of: it may live in it, and not know that one."""
         self._to_answer.add(node.card.node)
-        # What waits for the end of the pause already does this, and perhaps more.
-        if self._recent.get(node.card.node) is None:
-            self._paced(node, partial(self._answer, node))
-
-    def _pause_over(self, node: Node, _now: float) -> None:
-        act = self._recent.pop(node.card.node, None)
-        if act is not None and not self._closed:
-            self._paced(node, act)
+        self._pauses.act_unless_more_waits(node.card.node, partial(self._answer, node))
 
     def _learn_life(self, node: Node, word: Hello | LifeSign) -> None:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again. The
