@@ -164,12 +164,12 @@ class Copies:
 
     def acked(self, tx: Transaction, id_: str) -> None:
         copy = self._state.copies.rows.get(id_)
-        if copy is not None:
+        if copy is not None and copy.node:
             self._outbox.add(tx, copy.node, Acked(id=self._outbox.new_id(), ticket=copy.home), copy.use_by)
 
     def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
         copy = self._state.copies.rows.get(id_)
-        if copy is not None:
+        if copy is not None and copy.node:
             tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
             self._courier.check_size(self._send_reply(tx, copy, reply))
 

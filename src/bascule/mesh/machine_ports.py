@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bascule.kernel.journal import Transaction
 from bascule.mesh.cards import Card
 from bascule.mesh.ports import Fault, Hub, Post, Reader
 from bascule.mesh.records import Membership
@@ -101,6 +102,9 @@ class Traffic(Protocol):
         """From now on messages to other nodes are taken, though there may be no post yet."""
 
     def not_member(self) -> None: ...
+
+    def left(self, tx: Transaction) -> None:
+        """What is open with the nodes of this mesh ends: none of the next one may get it."""
 
     def card_changed(self, node: str) -> None: ...
 

@@ -103,6 +103,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """A ticket from elsewhere. It stays until `use_by`, longer than the ticket itself: it is what makes an offer that
     comes twice the same offer."""
 
+    # Empty where it was one of a mesh that this node has left: nobody is told of it any more.
     node: str
     home: str
     use_by: int

@@ -17,6 +17,7 @@ from bascule.mesh import rows
 from bascule.mesh.cards import Card
 from bascule.mesh.engine import Engine
 from bascule.mesh.identity import identity_of
+from bascule.mesh.leaving import end_all
 from bascule.mesh.machine_ports import PeerFacts
 from bascule.mesh.nodes import Cards
 from bascule.mesh.ports import Post, Reader
@@ -85,11 +86,14 @@ class MeshTraffic:
         return self.engine
 
     def not_member(self) -> None:
-        """What waited for others stays in the store until its time is over."""
+        """What waited for others stays in the store until its time is over, or until this node leaves the mesh."""
         if self.engine is not None:
             self._remotes.add(None)
             self.engine.close()
             self.engine = self._witnesses = None
+
+    def left(self, tx: Transaction) -> None:
+        end_all(tx, self.state, self._mail)
 
     def card_changed(self, node: str) -> None:
         if self.engine is not None:
