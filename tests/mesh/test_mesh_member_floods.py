@@ -16,6 +16,7 @@ from bascule.mesh.ports import MAX_VALUE_BYTES, Board
 from bascule.mesh.protocol import (
     LISTING,
     MAX_FREE_GROUPS,
+    MAX_LIVES,
     VERSION,
     Anchor,
     Body,
@@ -221,11 +222,14 @@ def test_a_joiner_with_a_key_that_is_none_is_not_let_in() -> None:
             read_knock(knock)
 
 
-def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Machines) -> None:
+@pytest.mark.parametrize("lives", [1, MAX_LIVES + 1])
+def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Machines, lives: int) -> None:
+    """Also of one so long ago that this machine has forgotten it."""
     desk = three["desk"]
     old = three.bus.boards[Board.LIVE, "desk"]
-    desk.crash()
-    three.settle()
+    for _ in range(lives):
+        desk.crash()
+        three.settle()
     assert desk.engine._seen_ourselves
     for _ in range(3):
         desk.house.run(lambda: desk.engine.posted(Board.LIVE, "desk", old, 0))

@@ -53,7 +53,11 @@ class OwnLives:
         return [Life(int(started), life.began) for started, life in sorted(self._table.rows.items())]
 
     def is_one_before(self, started: int) -> bool:
-        return started != self.started and _key(started) in self._table.rows
+        """Also before the oldest that is kept. A double that began so long ago takes this life for its double, and
+        says so."""
+        rows = self._table.rows
+        is_forgotten = len(rows) >= MAX_LIVES and started < int(min(rows))
+        return started != self.started and (is_forgotten or _key(started) in rows)
 
     def _farthest(self) -> int:
         return self._clock.wall_ms() + FARTHEST_MS
