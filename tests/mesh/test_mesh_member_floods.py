@@ -18,6 +18,7 @@ from bascule.mesh.protocol import (
     MAX_FREE_GROUPS,
     MAX_LIVES,
     VERSION,
+    Acked,
     Anchor,
     Body,
     Cancel,
@@ -143,6 +144,28 @@ def test_many_names_of_one_machine_have_kept_no_more_than_one(three: Machines) -
     kept = [each for each in state.messages.rows.values() if each.sender.endswith("@evil")]
     assert len(kept) == 20
     desk.call("local", "messages.send", {"agentId": "Jerry", "payload": "there is room for others"})
+
+
+def test_how_a_ticket_ended_waits_once_for_a_node_that_asks_for_it_without_end(three: Machines) -> None:
+    """As one that lives in a life which it has lost: each of its words may be one that it has forgotten since. It is
+    told each time, and confirms nothing."""
+    desk = three["desk"]
+    ticket = desk.send("Jerry", "Mallory@evil")
+    three.settle()
+    (message,) = three["evil"].take("Mallory")
+    three["evil"].reply("Mallory", message["ticketId"])
+    three.settle()
+    assert desk.show(ticket)["status"] == "responded"
+    three["evil"].house.run(three["evil"].post.disconnect)
+    now = three.clock.wall_ms()
+    _say(three, "desk", Hello(life="new", began=Anchor(), started=now + 1_000_000))
+    for number in range(40):
+        _say(three, "desk", Acked(id=f"a-{number}", ticket=ticket), started=now, settle=False)
+    assert [each.kind for each in desk.mesh.state.out.rows.values()] == ["over"]
+    for number in range(5):
+        _say(three, "desk", Hello(life=f"n{number}", began=Anchor(), started=now + 2_000_000 + number))
+        _say(three, "desk", Acked(id=f"b-{number}", ticket=ticket), started=now + 2_000_000 + number)
+    assert [each.kind for each in desk.mesh.state.out.rows.values()] == ["over"]
 
 
 # -- how fast --
