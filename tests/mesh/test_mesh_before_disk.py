@@ -320,3 +320,29 @@ def test_all_that_a_slow_disk_kept_waiting_is_confirmed_in_letters_that_are_take
     assert [each for event, each in laptop.house.log if event == "mesh_letter_refused"] == []
     pair.advance(0.05)
     assert laptop.mesh.state.out.rows == {}
+
+
+def test_a_refused_reply_is_an_event_once_that_it_is_gone_is_on_disk(pair: Machines) -> None:
+    """Else it is one again, after a crash or on a full disk, with the next receipt."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    ticket = laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    laptop.house.run(laptop.post.disconnect)
+    desk.reply("Jerry", message["ticketId"])
+    laptop.call("agent:Ada", "tickets.cancel", {"ticketId": ticket})
+    published: list[str] = []
+    desk.engine._arrivals.receipts._publish = lambda fact: published.append(fact.event)
+    disk = _disk(desk)
+    disk.hold = True
+    laptop.house.run(laptop.post.connect)
+    for _ in range(40):
+        _deliver(pair)
+        pair.advance(0.05)
+        if not desk.mesh.state.out.rows:
+            break
+    assert disk.waiting
+    assert published == []
+    disk.hold = False
+    desk.house.run(disk.finish_all)
+    assert published == ["reply.refused"]

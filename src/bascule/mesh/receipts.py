@@ -4,6 +4,7 @@ Nobody waits for it. If this daemon dies before, the items go again and get the 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from bascule.foundation.timers import Deadline, Timers
 from bascule.kernel.call import DAEMON, Principal, node_principal
@@ -88,7 +89,8 @@ class Receipts:
                     changed = envelope.anchor
                 if item.kind == "reply" and taken.refused is not None:
                     id_ = self._copies.id_of(name, item.ticket)
-                    self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused))
+                    refused = Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=taken.refused)
+                    tx.after.append(partial(self._publish, refused))
         if changed is not None:
             tx.subject, tx.details = name, {"peer": str(changed)}
             self._journal.commit(tx, DAEMON, "mesh.receipt")
