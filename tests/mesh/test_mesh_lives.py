@@ -112,6 +112,31 @@ def test_a_lie_as_late_as_can_be_leaves_room_for_the_next_life(three: Machines) 
     assert _has_it(desk)
 
 
+def test_a_life_that_begins_later_than_it_said_is_not_taken_for_one_that_was_put_back(three: Machines) -> None:
+    """One lie would have every other machine say everything again, and note in its ledger what never was."""
+    laptop, desk = three["laptop"], three["desk"]
+    _say_something(three)
+    (message,) = desk.take("Jerry")
+    desk.send("Jerry", "Ada@laptop")
+    three.settle()
+    (asked,) = laptop.take("Ada")
+    laptop.reply("Ada", asked["ticketId"])
+    three.settle()
+    before = desk.engine.lives.started
+    late = [each for each in three.bus.letters if (each.src, each.dest) == ("desk", "laptop")]
+    _lie(three, before + DAY_MS)
+    three.settle()
+    assert desk.engine.lives.started > before
+    assert laptop.mesh.state.peer("desk").started == desk.engine.lives.started
+    # Under way when it began to say so.
+    for letter in late:
+        three.bus.slip_in(letter, mailed=True)
+    three.settle()
+    desk.reply("Jerry", message["ticketId"])
+    three.settle()
+    assert [each for each in laptop.house.ledger() if each["method"] == "mesh.restored"] == []
+
+
 def test_a_life_that_its_machine_does_not_know_is_told_though_that_machine_has_said_more_since(three: Machines) -> None:
     """Its letter is taken for one of a life that was lost; what follows from that must not take the answer's place."""
     desk = three["desk"]

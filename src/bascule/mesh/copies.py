@@ -177,7 +177,7 @@ class Copies:
         """The same for replies: home was rolled back, see `Home.again`."""
         count, peer = 0, self._state.peer(node)
         for id_, copy in list(self._state.copies.rows.items()):
-            if copy.node == node and copy.confirmed and copy.seq > peer.began and copy.life < peer.started:
+            if copy.node == node and copy.confirmed and peer.has_lost(copy.life, copy.seq):
                 replies = self._mail.replies(id_)
                 tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0, life=0))
                 for reply in replies:

@@ -293,13 +293,18 @@ class Engine:
         """A node that begins a life with less than it has confirmed lost what it confirmed since: it goes again. The
         word of an earlier life says nothing: that had less of course."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if word.started > peer.started:
+        if word.started <= peer.started:
+            return
+        if word.life == peer.life:
+            # It has lost nothing: it only begins behind a life that somebody else has heard of.
+            peer = _replace(peer, said_before=[*peer.said_before, peer.started][-MAX_LIVES:])
+        else:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
             missed = [life.began for life in word.lives if life.started > peer.started]
-            began = min([word.began.seq, *missed])
-            tx = Transaction()
-            tx.put(self._state.peers, name, _replace(peer, started=word.started, began=began))
-            self._journal.commit_quietly(tx)
+            peer = _replace(peer, life=word.life, began=min([word.began.seq, *missed]), said_before=[])
+        tx = Transaction()
+        tx.put(self._state.peers, name, _replace(peer, started=word.started))
+        self._journal.commit_quietly(tx)
 
     def _say_again(self, node: Node) -> None:
         name = node.card.node

@@ -209,7 +209,7 @@ class Home:
         count, peer = 0, self._state.peer(node)
         for ticket_id, ticket in list(self._state.home.rows.items()):
             arrival = ticket.arrived.get(node)
-            if arrival is None or arrival.seq <= peer.began or arrival.life >= peer.started:
+            if arrival is None or not peer.has_lost(arrival.life, arrival.seq):
                 continue
             arrived = {each: when for each, when in ticket.arrived.items() if each != node}
             ticket = _replace(ticket, arrived=arrived)  # noqa: PLW2901 - the ticket without that arrival
