@@ -137,6 +137,22 @@ def test_a_life_that_begins_later_than_it_said_is_not_taken_for_one_that_was_put
     assert [each for each in laptop.house.ledger() if each["method"] == "mesh.restored"] == []
 
 
+def test_that_a_life_begins_later_is_heard_by_its_sign_where_no_hello_comes_through(three: Machines) -> None:
+    """Else what it says from then on is of a life that nobody heard of. If it is put back from a backup then, its next
+    life begins before that one by the clock, and what it had confirmed is missing for ever."""
+    laptop, desk = three["laptop"], three["desk"]
+    backup = desk.snapshot()
+    desk.engine.hello = lambda *_, **__: None
+    _lie(three, three.clock.wall_ms() + DAY_MS)
+    three.settle()
+    assert laptop.mesh.state.peer("desk").started == desk.engine.lives.started
+    _say_something(three)
+    three["vm"].house.run(three["vm"].post.disconnect)
+    desk.restore(backup)
+    three.settle()
+    assert _has_it(desk)
+
+
 def test_a_life_that_its_machine_does_not_know_is_told_though_that_machine_has_said_more_since(three: Machines) -> None:
     """Its letter is taken for one of a life that was lost; what follows from that must not take the answer's place."""
     desk = three["desk"]
