@@ -297,11 +297,11 @@ class Engine:
             return
         if word.life == peer.life:
             # It has lost nothing: it only begins behind a life that somebody else has heard of.
-            peer = _replace(peer, said_before=[*peer.said_before, peer.started][-MAX_LIVES:])
+            peer = _replace(peer, earlier_starts=[*peer.earlier_starts, peer.started][-MAX_LIVES:])
         else:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
             missed = [life.began for life in word.lives if life.started > peer.started]
-            peer = _replace(peer, life=word.life, began=min([word.began.seq, *missed]), said_before=[])
+            peer = _replace(peer, life=word.life, began=min([word.began.seq, *missed]), earlier_starts=[])
         tx = Transaction()
         tx.put(self._state.peers, name, _replace(peer, started=word.started))
         self._journal.commit_quietly(tx)

@@ -132,7 +132,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: int = 0
     began: int = 0
     # When the same life had begun by what it said before: it has to begin behind one that was lost to a backup.
-    said_before: list[int] = []
+    earlier_starts: list[int] = []
     # The newest end of its ledger that it told us, for `ledger verify --peers`; in which of its lives, and with which
     # key: a machine that was set up anew has another ledger, and another key.
     seq: int = 0
@@ -146,7 +146,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def has_lost(self, life: int, seq: int) -> bool:
         """Whether it was rolled back since it said something in that life, with so many records in its ledger."""
-        return seq > self.began and life < self.started and life not in self.said_before
+        return seq > self.began and life < self.started and life not in self.earlier_starts
 
 
 class OwnLife(msgspec.Struct, frozen=True):
