@@ -108,6 +108,28 @@ def test_a_message_nobody_fetched_goes_after_its_week(make_house):
     assert record["details"] == {"messages nobody fetched": 1}
 
 
+def test_a_sweep_that_one_bridge_could_not_end_has_changed_nothing(make_house):
+    """What is gone from memory and not from the disk would be back in the next life, and nobody was told."""
+    house = make_house(limits=BrokerLimits(agent_retention_ms=7_200_000))
+    house.register("Jerry")
+    house.connect("Jerry")
+    send(house, "old")
+    collect = house.life.collect
+
+    def fails(tx, *, dry_run):
+        collect(tx, dry_run=dry_run)
+        raise ValueError("not to the end")
+
+    house.life.collect = fails
+    house.advance(7_200 + 60)
+    assert show(house, "old")["status"] == "timeout"
+    assert not [each for each in house.ledger() if each["method"] == "daemon.sweep"]
+    house.life.collect = collect
+    house.advance(60)
+    with pytest.raises(NotFound, match="ticket expired"):
+        show(house, "old")
+
+
 def test_a_sweep_that_finds_nothing_leaves_no_record(house):
     house.connect("Jerry")
     records = len(house.ledger())

@@ -280,6 +280,26 @@ def test_a_list_that_names_us_ends_our_place(home):
     assert home.call("local", "mesh.status")["standing"] == "none"
 
 
+def test_what_waits_for_a_machine_ends_when_this_one_leaves_and_the_next_of_its_name_gets_nothing(home):
+    _joined(home)
+    home.register("Ada")
+    home.call("agent:Ada", "messages.send", {"agentId": "Jerry@laptop", "payload": "a secret", "ticketId": "t"})
+    state = home.parts.traffic.state
+    assert len(state.out.rows) == 1
+    home.person("mesh.leave")
+    shown = home.call("agent:Ada", "tickets.show", {"ticketId": "t"})
+    assert (shown["status"], shown["reason"]) == ("cancelled", "this machine has left the mesh")
+    # Another mesh, and another laptop.
+    home.code = read_code(home.new_mesh())
+    _joined(home)
+    home.restart()
+    assert not state.out.rows
+    assert not home.parts.traffic.state.out.rows
+    assert not home.parts.traffic.state.home.rows
+    home.call("agent:Ada", "messages.send", {"agentId": "Jerry@laptop", "payload": "for this one"})
+    assert len(home.parts.traffic.state.out.rows) == 1, "control"
+
+
 def test_a_clone_stops_until_a_person_keeps_it(home):
     home.run(lambda: home.parts.members.news.twin_seen("another daemon lives with the keys"))
     home.follow()
@@ -308,7 +328,7 @@ def test_what_is_open_ends_when_this_machine_leaves(home):
     reader = home.fake.post.reader
     home.run(lambda: (reader.opened("mailbox"), reader.mailed("laptop", b"a letter", 7)))
     home.person("mesh.leave")
-    assert (show()["status"], show()["reason"]) == ("cancelled", "this machine left the mesh")
+    assert (show()["status"], show()["reason"]) == ("cancelled", "this machine has left the mesh")
     state = home.parts.traffic.state
     assert not any(table.rows for table in (state.out, state.home, state.copies, state.peers, state.cursors))
 

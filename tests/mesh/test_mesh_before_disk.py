@@ -8,6 +8,7 @@ from machines import Machine, Machines
 
 from bascule.foundation.errors import NotFound
 from bascule.mesh import arrivals
+from bascule.mesh.protocol import MAX_ITEMS
 from bascule.testing.pending import Pending
 from bascule.testing.stores import HeldStore
 
@@ -277,3 +278,77 @@ def test_the_ledger_has_the_record_of_a_reply_that_was_shown_to_whoever_looks(pa
     shown = laptop.call("person", "ledger.show", {"what": "why-1"})
     assert [each["method"] for each in shown] == ["messages.send", "mesh.reply"]
     assert laptop.call("person", "ledger.tail")[-1]["method"] == "mesh.reply"
+
+
+def test_a_receipt_says_nothing_that_is_not_on_disk(pair: Machines) -> None:
+    """Ada withdraws while the acknowledgement is being written; the withdrawal itself never gets to the disk."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    ticket = laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    disk = _disk(laptop)
+    disk.hold = True
+    desk.call("agent:Jerry", "inbox.ack", {"agentId": "Jerry", "ticketIds": [message["ticketId"]]})
+    _deliver(pair)
+    assert len(disk.waiting) == 1
+    withdrawn = laptop.house.begin("agent:Ada", "tickets.cancel", {"ticketId": ticket})
+    laptop.house.run(disk.finish)
+    pair.advance(0.05)
+    _deliver(pair)
+    pair.advance(0.05)
+    assert not withdrawn.done
+    disk.waiting.clear()
+    disk.hold = False
+    laptop.crash()
+    pair.settle()
+    assert laptop.show(ticket)["status"] == desk.show(message["ticketId"])["status"] == "delivered"
+    desk.reply("Jerry", message["ticketId"], "so")
+    pair.settle()
+    assert laptop.show(ticket)["response"] == "so"
+
+
+def test_all_that_a_slow_disk_kept_waiting_is_confirmed_in_letters_that_are_taken(pair: Machines) -> None:
+    """More receipts than one letter holds are due with one commit: the same offer came again and again."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    disk = _disk(desk)
+    disk.hold = True
+    laptop.send("Ada", "Jerry@desk")
+    pair.advance(0.01)
+    (letter,) = [each for each in pair.bus.letters if each.dest == "desk"][-1:]
+    for _ in range(MAX_ITEMS * MAX_ITEMS):
+        pair.bus.slip_in(letter, mailed=False)
+    _deliver(pair)
+    assert disk.waiting
+    disk.hold = False
+    desk.house.run(disk.finish_all)
+    pair.advance(0.05)
+    _deliver(pair)
+    assert [each for event, each in laptop.house.log if event == "mesh_letter_refused"] == []
+    pair.advance(0.05)
+    assert laptop.mesh.state.out.rows == {}
+
+
+def test_a_refused_reply_is_an_event_once_that_it_is_gone_is_on_disk(pair: Machines) -> None:
+    """Else it is one again, after a crash or on a full disk, with the next receipt."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    ticket = laptop.send("Ada", "Jerry@desk")
+    pair.settle()
+    (message,) = desk.take("Jerry")
+    laptop.house.run(laptop.post.disconnect)
+    desk.reply("Jerry", message["ticketId"])
+    laptop.call("agent:Ada", "tickets.cancel", {"ticketId": ticket})
+    published: list[str] = []
+    desk.engine._arrivals.receipts._publish = lambda fact: published.append(fact.event)
+    disk = _disk(desk)
+    disk.hold = True
+    laptop.house.run(laptop.post.connect)
+    for _ in range(40):
+        _deliver(pair)
+        pair.advance(0.05)
+        if not desk.mesh.state.out.rows:
+            break
+    assert disk.waiting
+    assert published == []
+    disk.hold = False
+    desk.house.run(disk.finish_all)
+    assert published == ["reply.refused"]

@@ -16,7 +16,9 @@ from bascule.mesh.ports import MAX_VALUE_BYTES, Board
 from bascule.mesh.protocol import (
     LISTING,
     MAX_FREE_GROUPS,
+    MAX_LIVES,
     VERSION,
+    Acked,
     Anchor,
     Body,
     Cancel,
@@ -147,6 +149,28 @@ def test_many_names_of_one_machine_have_kept_no_more_than_one(three: Machines) -
     desk.call("local", "messages.send", {"agentId": "Jerry", "payload": "there is room for others"})
 
 
+def test_how_a_ticket_ended_waits_once_for_a_node_that_asks_for_it_without_end(three: Machines) -> None:
+    """As one that lives in a life which it has lost: each of its words may be one that it has forgotten since. It is
+    told each time, and confirms nothing."""
+    desk = three["desk"]
+    ticket = desk.send("Jerry", "Mallory@evil")
+    three.settle()
+    (message,) = three["evil"].take("Mallory")
+    three["evil"].reply("Mallory", message["ticketId"])
+    three.settle()
+    assert desk.show(ticket)["status"] == "responded"
+    three["evil"].house.run(three["evil"].post.disconnect)
+    now = three.clock.wall_ms()
+    _say(three, "desk", Hello(life="new", began=Anchor(), started=now + 1_000_000))
+    for number in range(40):
+        _say(three, "desk", Acked(id=f"a-{number}", ticket=ticket), started=now, settle=False)
+    assert [each.kind for each in desk.mesh.state.out.rows.values()] == ["over"]
+    for number in range(5):
+        _say(three, "desk", Hello(life=f"n{number}", began=Anchor(), started=now + 2_000_000 + number))
+        _say(three, "desk", Acked(id=f"b-{number}", ticket=ticket), started=now + 2_000_000 + number)
+    assert [each.kind for each in desk.mesh.state.out.rows.values()] == ["over"]
+
+
 # -- how fast --
 
 
@@ -166,6 +190,8 @@ def test_words_about_tickets_that_nobody_has_are_taken_as_fast_as_the_limit_says
 def test_a_node_that_says_hello_without_end_has_its_outbox_once_in_a_while(three: Machines) -> None:
     """Each one means a look at every ticket, and everything that waits for it once more."""
     desk = three["desk"]
+    # Its daemon would begin a life behind those that it is told of, and say hello once more.
+    three["evil"].house.run(three["evil"].post.disconnect)
     looks: list[str] = []
     again = desk.engine.home.again
     desk.engine.home.again = lambda tx, name: (looks.append(name), again(tx, name))[1]
@@ -224,11 +250,14 @@ def test_a_joiner_with_a_key_that_is_none_is_not_let_in() -> None:
 
 
 @pytest.mark.req("MESH-DAY-12")
-def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Machines) -> None:
+@pytest.mark.parametrize("lives", [1, MAX_LIVES + 1])
+def test_a_server_that_repeats_a_sign_of_an_earlier_life_stops_nobody(three: Machines, lives: int) -> None:
+    """Also of one so long ago that this machine has forgotten it."""
     desk = three["desk"]
     old = three.bus.boards[Board.LIVE, "desk"]
-    desk.crash()
-    three.settle()
+    for _ in range(lives):
+        desk.crash()
+        three.settle()
     assert desk.engine._seen_ourselves
     for _ in range(3):
         desk.house.run(lambda: desk.engine.posted(Board.LIVE, "desk", old, 0))

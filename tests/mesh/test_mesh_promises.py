@@ -8,6 +8,9 @@ import pytest
 from machines import Machine, Machines
 
 from bascule.foundation.errors import Conflict, Overloaded
+from bascule.kernel.call import PERSON
+from bascule.kernel.journal import Transaction
+from bascule.kernel.ports import TicketCancelled
 from bascule.mesh.courier import Courier
 from bascule.mesh.engine import Engine
 from bascule.mesh.home import USE_FOR_MS
@@ -278,6 +281,7 @@ def test_nothing_else_that_is_over_waits_for_a_machine_that_nobody_knows_any_mor
     desk.house.run(lambda: desk.mesh.member(desk.membership))
     pair.advance(USE_FOR_MS / 1000 + 60)
     assert _refused(desk) == [(message["ticketId"], "late")]
+    assert [each["error"] for event, each in desk.house.log if event == "fault"] == []
     assert desk.engine._state.out.rows == {}
     assert desk.engine._state.copies.rows == {}
 
@@ -363,6 +367,55 @@ def test_each_machine_shows_what_it_holds_of_a_conversation(pair: Machines) -> N
     ids = {name: [each["ticketId"] for each in tickets] for name, tickets in shown.items()}
     assert ids == {"laptop": ["ask", back["ticketId"]], "desk": [asked["ticketId"], "back", "here"]}
     assert [tickets[0]["response"] for tickets in shown.values()] == ["so", "so"]
+
+
+# -- leaving --
+
+
+def _leave(machine: Machine) -> None:
+    def leave() -> None:
+        tx = Transaction()
+        machine.mesh.left(tx)
+        machine.house.journal.commit(tx, PERSON, "mesh.leave")
+
+    machine.house.run(leave)
+
+
+def test_a_copy_of_a_mesh_that_was_left_is_withdrawn_and_nothing_is_said_of_it(pair: Machines) -> None:
+    """There may be another laptop in the next mesh, which would get the reply, or what was replied before once more."""
+    laptop, desk = pair["laptop"], pair["desk"]
+    for ticket in ("answered", "waiting", "read"):
+        laptop.send("Ada", "Jerry@desk", ticketId=ticket)
+    pair.settle()
+    answered, waiting, read = (each["ticketId"] for each in desk.take("Jerry"))
+    desk.reply("Jerry", answered)
+    desk.call("agent:Jerry", "inbox.ack", {"agentId": "Jerry", "ticketIds": [read]})
+    pair.settle()
+    _leave(desk)
+    assert [desk.show(each)["status"] for each in (answered, waiting, read)] == ["responded", "cancelled", "cancelled"]
+    with pytest.raises(TicketCancelled):
+        desk.reply("Jerry", read)
+    with pytest.raises(Conflict, match="has left its mesh"):
+        desk.reply("Jerry", answered, "and one more thing")
+    assert desk.mesh.state.out.rows == {}
+    # Its next life was rolled back, it seems.
+    tx = Transaction()
+    peers = desk.mesh.state.peers.rows
+    peers["laptop"] = msgspec.structs.replace(desk.mesh.state.peer("laptop"), started=2**50, began=0)
+    assert desk.engine.copies.again(tx, "laptop") == 0
+
+
+def test_an_offer_that_comes_again_after_one_has_left_and_joined_anew_is_refused(
+    pair: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop, desk = pair["laptop"], pair["desk"]
+    laptop.send("Ada", "Jerry@desk", ticketId="t")
+    pair.settle()
+    _leave(desk)
+    answers = _answers(monkeypatch)
+    _send_all_letters_again(pair)
+    assert {taken.refused for taken in answers if taken.ticket == "t"} == {"unknown"}
+    assert desk.take("Jerry") == []
 
 
 # -- machines of other people --

@@ -276,12 +276,12 @@ class Composition:
     def _sweep(self, _now: float) -> None:
         self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)
         self.timers.tidy()
-        tx = Transaction()
         items: list[GcItem] = []
-        for bridge in self.bridges.values():
-            if bridge.sweep is not None:
-                items += bridge.sweep(tx)
-        items += self.collect(tx, dry_run=False)
+        with Transaction() as tx:
+            for bridge in self.bridges.values():
+                if bridge.sweep is not None:
+                    items += bridge.sweep(tx)
+            items += self.collect(tx, dry_run=False)
         if tx.puts:
             tx.details = {item.what: item.count for item in items if item.count}
             self.journal.commit(tx, DAEMON, "daemon.sweep")

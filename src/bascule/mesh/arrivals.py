@@ -146,8 +146,7 @@ class Arrivals:
         if not self._held and not self._journal.idle:
             self._held = True
             self._timers.after_ms(HOLD_MS, self._write_held)
-        peer = self._state.peer(src)
-        if body.started < peer.started and body.anchor.seq > peer.began:
+        if self._state.peer(src).has_lost(body.started, body.anchor.seq):
             # Its letters still come after it was rolled back: it is told what it said, once that is on our disk.
             self._after_commits(partial(self._on_lost_life, node))
         return node

@@ -172,16 +172,16 @@ class Copies:
     def acked(self, tx: Transaction, id_: str) -> None:
         copy, known = self._state.copies.rows.get(id_), self._mail.known(id_)
         # Home does not ask who has read what was withdrawn; and one that was revoked would never confirm it.
-        if copy is not None and known is not None and known.status != "cancelled":
+        if copy is not None and copy.node and known is not None and known.status != "cancelled":
             self._outbox.add(tx, copy.node, Acked(id=self._outbox.new_id(), ticket=copy.home), copy.use_by)
 
     def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
         copy = self._state.copies.rows.get(id_)
-        if copy is None:
-            raise Conflict(
-                f"ticket {id_} is over where it was sent: a message is of use for a week",
-                hint="send a new message instead",
+        if copy is None or not copy.node:
+            why = (
+                "a message is of use for a week" if copy is None else "this machine has left the mesh that it came from"
             )
+            raise Conflict(f"ticket {id_} is over where it was sent: {why}", hint="send a new message instead")
         tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
         self._courier.check_size(self._send_reply(tx, copy, reply))
 
@@ -189,7 +189,7 @@ class Copies:
         """The same for replies: home was rolled back, see `Home.again`."""
         count, peer = 0, self._state.peer(node)
         for id_, copy in list(self._state.copies.rows.items()):
-            if copy.node == node and copy.confirmed and copy.seq > peer.began and copy.life < peer.started:
+            if copy.node == node and copy.confirmed and peer.has_lost(copy.life, copy.seq):
                 replies = self._mail.replies(id_)
                 tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0, life=0))
                 for reply in replies:

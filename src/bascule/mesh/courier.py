@@ -147,15 +147,10 @@ class Courier:
         self, name: str, item_ids: list[str], most: int, *, receipts: bool
     ) -> Iterable[tuple[list[str], list[bytes]]]:
         """Items as they go into one envelope each, with the ids of those that are kept until they are confirmed."""
-        taken = self._pop_receipts(name) if receipts else []
-        parts: list[tuple[str | None, bytes]] = [
-            (None, codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS]))) for at in range(0, len(taken), MAX_ITEMS)
-        ]
-        parts += [(item_id, self._items.rows[item_id].data) for item_id in item_ids]
         items: list[bytes] = []
         ids: list[str] = []
         size = 0
-        for item_id, data in parts:
+        for item_id, data in self._pieces(name, item_ids, receipts=receipts):
             if items and (len(items) >= most or size + len(data) > MAX_BATCH_BYTES):
                 yield ids, items
                 items, ids, size = [], [], 0
@@ -165,6 +160,14 @@ class Courier:
                 ids.append(item_id)
         if items:
             yield ids, items
+
+    def _pieces(self, name: str, item_ids: list[str], *, receipts: bool) -> Iterable[tuple[str | None, bytes]]:
+        """Receipts, which nobody waits for, and then items by their ids."""
+        taken = self._pop_receipts(name) if receipts else []
+        for at in range(0, len(taken), MAX_ITEMS):
+            yield None, codec.encode(Receipt(taken=taken[at : at + MAX_ITEMS]))
+        for item_id in item_ids:
+            yield item_id, self._items.rows[item_id].data
 
     def _signed(self, node: Node, items: list[bytes]) -> bytes:
         halves = b'"half":"%b","held":"%b",' % (node.pair.own_half.encode(), node.pair.peer_half.encode())

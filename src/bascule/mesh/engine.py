@@ -33,8 +33,9 @@ from bascule.mesh.listing import free_groups, signed_listing
 from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.own_lives import OwnLives
+from bascule.mesh.pauses import Pauses
 from bascule.mesh.ports import Board, Post
-from bascule.mesh.protocol import MAX_REVOKED_LIST, Anchor, Hello, LifeSign, ListedAgent, Listing
+from bascule.mesh.protocol import MAX_LIVES, MAX_REVOKED_LIST, Anchor, Hello, LifeSign, ListedAgent, Listing
 from bascule.mesh.records import Cursor
 from bascule.mesh.skew import SKEW_STOP_MS
 from bascule.mesh.state import MeshState
@@ -42,9 +43,6 @@ from bascule.mesh.state import MeshState
 _replace = msgspec.structs.replace
 # The list of agents is put on its board this long after a change: a client that reconnects is one change.
 LISTING_MS = 500
-# A hello or a sign of life has the whole outbox of its node sent again, and every ticket looked at: once in so long for
-# one node, however often it says hello.
-GREETING_MS = 100
 # A list of revoked cards is sent to one node once in so long, however often it says that it has an older one.
 REVOCATIONS_SECONDS = 60.0
 # The cursor follows the letters at this distance: one commit for many, and what is read twice is done once.
@@ -72,7 +70,7 @@ class Engine:
     ) -> None:
         self.identity = identity
         self.life = new_id("lif")
-        self.lives = OwnLives(state.lives, journal, clock.wall_ms())
+        self.lives = OwnLives(state.lives, journal, clock)
         self.post: Post = CLOSED
         self._state = state
         self._mail = mail
@@ -112,7 +110,7 @@ class Engine:
             log=log,
             publish=events.publish,
             on_hello=self._receive_hello,
-            on_lost_life=partial(self._paced, self._say_again),
+            on_lost_life=self._lost_life,
             on_stranger=self._meet,
         )
         # Why nothing is sent or taken any more; None while all is well.
@@ -137,12 +135,11 @@ class Engine:
         self._signs_life = False
         # Nodes about which a person is asked, with the key of the machine that is meant.
         self._meeting: dict[str, str] = {}
+        self._pauses = Pauses(timers)
         # Nodes whose hello is to be answered.
         self._to_answer: set[str] = set()
-        # Nodes that were heard of within `GREETING_MS`, and what is to follow once that is over.
-        self._recent: dict[str, Callable[[Node], None] | None] = {}
-        # Nodes that have had this life begin later, each once.
-        self._moved_by: set[str] = set()
+        # How often each node has had this life begin later.
+        self._moved_by: dict[str, int] = {}
         self.nodes.on_alive = self._alive
         self.nodes.on_ourselves = self._see_ourselves
         self.nodes.on_twin_stopped = self._twin_stopped
@@ -168,6 +165,7 @@ class Engine:
 
     def close(self) -> None:
         """This node is not a member any more, or not this one."""
+        self._pauses.close()
         self._closed = True
         self.detach()
         self.outbox.close()
@@ -265,10 +263,12 @@ class Engine:
     def _receive_hello(self, node: Node, hello: Hello) -> None:
         name = node.card.node
         self._learn_life(node, hello)
-        if name not in self._moved_by and self.lives.begin_behind(hello.known_start):
-            # Else we stay an earlier life to that node, and it ignores how we began. From each node once: one that lies
-            # must not have us greet all others without end.
-            self._moved_by.add(name)
+        moved = self._moved_by.get(name, 0)
+        if moved < MAX_LIVES and self.lives.begin_behind(hello.known_start):
+            # Else we stay an earlier life to that node, and it ignores how we began. More than once, for a letter of a
+            # second life that was lost may come to it late; but one that lies must not have us greet all others without
+            # end.
+            self._moved_by[name] = moved + 1
             self._greet(0.0)
         for callback in self.on_hello:
             callback(name, hello)
@@ -281,7 +281,7 @@ class Engine:
         if hello.answer or hello.started < self._state.peer(name).started:
             # It asks, or does not know a life of its own that we have heard of.
             self._to_answer.add(name)
-        self._paced(self._greeted, node)
+        self._pauses.act(name, partial(self._greeted, node))
 
     def _may_inform(self, name: str) -> bool:
         now = self._clock.monotonic()
@@ -291,46 +291,43 @@ class Engine:
         return True
 
     def _greeted(self, node: Node) -> None:
+        self._answer(node)
+        self.outbox.again(node.card.node)
+
+    def _answer(self, node: Node) -> None:
         self._say_again(node)
         if node.card.node in self._to_answer:
             self._to_answer.discard(node.card.node)
             self.hello(node.card.node)
-        self.outbox.again(node.card.node)
 
     def _alive(self, node: Node) -> None:
         if node.life_sign is not None:
             self._learn_life(node, node.life_sign)
-        self._paced(self._greeted, node)
+        self._pauses.act(node.card.node, partial(self._greeted, node))
         self._publish("node_online", id_=node.card.node)
         self.on_seen(node.card.node)
 
-    def _paced(self, act: Callable[[Node], None], node: Node) -> None:
-        """Now, or once when the pause is over."""
-        name = node.card.node
-        if name not in self._recent:
-            self._recent[name] = None
-            self._timers.after_ms(GREETING_MS, partial(self._pause_over, node))
-            act(node)
-        elif self._recent[name] != self._greeted:
-            # That one does what the other does, and more.
-            self._recent[name] = act
-
-    def _pause_over(self, node: Node, _now: float) -> None:
-        act = self._recent.pop(node.card.node)
-        if act is not None and not self._closed:
-            self._paced(act, node)
+    def _lost_life(self, node: Node) -> None:
+        """Its letter is of a life before the newest that we heard of: it may live in it, and not know that one."""
+        self._to_answer.add(node.card.node)
+        self._pauses.act_unless_more_waits(node.card.node, partial(self._answer, node))
 
     def _learn_life(self, node: Node, sign: Hello | LifeSign) -> None:
         """A node whose new life begins with fewer records than it has told us of was rolled back: what it confirmed
         behind them goes again (`_say_again`). An earlier life began with fewer of course."""
         name, peer = node.card.node, self._state.peer(node.card.node)
-        if sign.started > peer.started:
+        if sign.started <= peer.started:
+            return
+        if sign.life == peer.life:
+            # It has lost nothing: it only begins behind a life that somebody else has heard of.
+            peer = _replace(peer, earlier_starts=[*peer.earlier_starts, peer.started][-MAX_LIVES:])
+        else:
             # The least of those that we did not hear of: it may have been rolled back in one before this.
             missed = [life.began for life in sign.lives if life.started > peer.started]
-            began = min([sign.began.seq, *missed])
-            tx = Transaction()
-            tx.put(self._state.peers, name, _replace(peer, started=sign.started, began=began))
-            self._journal.commit_quietly(tx)
+            peer = _replace(peer, life=sign.life, began=min([sign.began.seq, *missed]), earlier_starts=[])
+        tx = Transaction()
+        tx.put(self._state.peers, name, _replace(peer, started=sign.started))
+        self._journal.commit_quietly(tx)
 
     def _say_again(self, node: Node) -> None:
         name = node.card.node

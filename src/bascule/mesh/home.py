@@ -1,5 +1,7 @@
 """Tickets whose home is here and whose agents are elsewhere: this daemon alone says how they end."""
 
+from functools import partial
+
 import msgspec
 
 from bascule.foundation.clock import Clock
@@ -232,7 +234,7 @@ class Home:
         count, peer = 0, self._state.peer(node)
         for ticket_id, ticket in list(self._state.home.rows.items()):
             arrival = ticket.arrived.get(node)
-            if arrival is None or arrival.seq <= peer.began or arrival.life >= peer.started:
+            if arrival is None or not peer.has_lost(arrival.life, arrival.seq):
                 continue
             arrived = {each: when for each, when in ticket.arrived.items() if each != node}
             ticket = _replace(ticket, arrived=arrived)  # noqa: PLW2901 - the ticket without that arrival
@@ -301,7 +303,8 @@ class Home:
             if params.envelope.started < self._state.peer(node).started:
                 # It may have been rolled back since, and not know that it said this.
                 self._say_end(tx, item.ticket, ticket, node, alone=True)
-        tx.after.append(lambda: self._courier.confirm(node, self.taken(item)))
+        # As the ticket is with this commit: what changes it before this one has landed may never be on disk.
+        tx.after.append(partial(self._courier.confirm, node, self.taken(item)))
 
     def _arrival(self, envelope: Envelope) -> Arrival:
         return Arrival(self._clock.wall_ms(), envelope.anchor.seq, envelope.started)

@@ -104,7 +104,7 @@ class Traffic(Protocol):
     def not_member(self) -> None: ...
 
     def left(self, tx: Transaction) -> None:
-        """What is open with the nodes of this mesh ends: in the next one others may have their names."""
+        """What is open with the nodes of this mesh ends: none of the next one may get it."""
 
     def card_changed(self, node: str) -> None: ...
 

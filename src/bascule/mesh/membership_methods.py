@@ -410,6 +410,7 @@ class MembershipMethods:
         # Cards are read with the key of our row: they go first, and come back after it.
         self.roster.clear(tx)
         self.place.change(tx, Event.LEFT)
+        self.connection.traffic.left(tx)
         self.joining.ended = None
         if row.hub_listen is not None:
             tx.after.append(lambda: self._start_removing(row))

@@ -66,7 +66,7 @@ class Nodes:
         # What came before the card that it is checked with.
         self._early: dict[tuple[Board, str], tuple[bytes, int]] = {}
         self._early_bytes = 0
-        # Called with a node that is reachable again, or that began a new life.
+        # Called with a node that is reachable again, or that began a new life, or says that its life began later.
         self.on_alive: Callable[[Node], None] = lambda _node: None
         # Whether somebody of a group of this machine is free.
         self.has_free_member: Callable[[str], bool] = lambda _group: False
@@ -153,7 +153,9 @@ class Nodes:
             return
         known = node.life_sign if value == node.life_sign_data else None
         sign = known or read_directory(node.card.sign, node.card.node, value, LIFE_SIGN)
-        was = self.is_reachable(node) and node.life_sign is not None and node.life_sign.life == sign.life
+        before = node.life_sign
+        is_same = before is not None and (before.life, before.started) == (sign.life, sign.started)
+        was = self.is_reachable(node) and is_same
         node.life_sign, node.life_sign_data = sign, value
         node.seen_wall = self._clock.wall_ms() - age_ms
         node.reachable_until = self._clock.monotonic() + REACHABLE_SECONDS - age_ms / 1000

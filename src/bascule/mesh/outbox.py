@@ -24,6 +24,8 @@ RECEIPT_MS = 1_000
 # Then less and less often: a machine may be off for days, and is heard of when it is back.
 FIRST_RETRY_MS = 3_000
 LONGEST_RETRY_MS = 3_600_000
+# How a ticket ended. For one node the newest word of it is enough, however often that node has to be told.
+_ENDS = frozenset({"cancel", "over"})
 
 
 class _Waiting:
@@ -62,10 +64,13 @@ class Outbox:
         self._loads: dict[str, Load] = {}
         # Durable and not confirmed, by node, the oldest first.
         self._waiting: dict[str, dict[str, _Waiting]] = {}
+        # By node and ticket: the item that says how it ended.
+        self._ends: dict[tuple[str, str], str] = {}
         # Called with a node and the items that are to be sent to it now; `mail` for its mailbox.
         self.on_due: Callable[[str, Iterable[str], bool], None] = lambda _node, _items, _mail: None
         for item_id, item in sorted(table.rows.items()):
             self._count(item.node, 1, len(item.data))
+            self._note_end(item_id, item)
             self._waiting.setdefault(item.node, {})[item_id] = _Waiting()
 
     def check_room(self, node: str, size: int) -> None:
@@ -91,6 +96,8 @@ class Outbox:
             at=self._clock.wall_ms(),
             use_by=use_by,
         )
+        if row.kind in _ENDS and (older := self._ends.get((node, row.ticket))) is not None:
+            self.remove(tx, older)
         tx.put(self._table, item.id, row)
         tx.after.append(partial(self._durable, item.id, node))
 
@@ -177,17 +184,24 @@ class Outbox:
     # -- the table --
 
     def _changed(self, item_id: str, old: OutItem | None, new: OutItem | None) -> None:
-        """Keeps the loads; symmetric, so that it undoes itself."""
+        """Keeps loads and ends; symmetric, so that it undoes itself."""
         if old is not None:
             self._count(old.node, -1, -len(old.data))
+            if self._ends.get((old.node, old.ticket)) == item_id:
+                del self._ends[old.node, old.ticket]
         if new is not None:
             self._count(new.node, 1, len(new.data))
+            self._note_end(item_id, new)
             return
         assert old is not None
         items = self._waiting.get(old.node, {})
         waiting = items.pop(item_id, None)
         if waiting is not None and waiting.deadline is not None:
             self._timers.call_off(waiting.deadline)
+
+    def _note_end(self, item_id: str, item: OutItem) -> None:
+        if item.kind in _ENDS:
+            self._ends[item.node, item.ticket] = item_id
 
     def _count(self, node: str, items: int, size: int) -> None:
         load = self._loads.get(node, _EMPTY)

@@ -105,7 +105,8 @@ class Receipts:
         """Home has what a copy here said. True if that changed something."""
         changed = self._copies.confirmed(tx, item, taken, envelope)
         if item.kind == "reply" and taken.refused is not None:
-            self._tell_refused(self._copies.id_of(item.node, item.ticket), taken.refused)
+            id_ = self._copies.id_of(item.node, item.ticket)
+            tx.after.append(partial(self._tell_refused, id_, taken.refused))
         return changed
 
     def _tell_refused(self, id_: str, why: str) -> None:

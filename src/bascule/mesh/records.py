@@ -102,6 +102,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """A ticket from elsewhere. It stays until `use_by`, longer than the ticket itself: it is what makes an offer that
     comes twice the same offer."""
 
+    # Empty where it was one of a mesh that this node has left: nobody is told of it any more.
     node: str
     home: str
     use_by: int
@@ -125,9 +126,12 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     met: bool | None = None
     # Of the node that was meant: another one may come under its name.
     met_key: str = ""
-    # The newest life that it told us of: when it began, and with how many records in its ledger.
+    # The newest life that it told us of: its name, when it began, and with how many records in its ledger.
+    life: str = ""
     started: int = 0
     began: int = 0
+    # When the same life had begun by what it said before: it has to begin behind one that was lost to a backup.
+    earlier_starts: list[int] = []
     # The newest end of its ledger that it told us, for `ledger verify --peers`; in which of its lives, and with which
     # key: a machine that was set up anew has another ledger, and another key.
     seq: int = 0
@@ -138,6 +142,10 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ends: list[Anchor] = []
     # Offers to be used up to this time are not taken any more: what would make them the same offer was dropped.
     floor: int = 0
+
+    def has_lost(self, life: int, seq: int) -> bool:
+        """Whether it was rolled back since it said something in that life, with so many records in its ledger."""
+        return seq > self.began and life < self.started and life not in self.earlier_starts
 
 
 class OwnLife(msgspec.Struct, frozen=True):

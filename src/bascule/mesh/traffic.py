@@ -1,7 +1,7 @@
 """What goes over the post once this node is a member: the engine, and its methods while there is one."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -9,15 +9,15 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Unavailable
 from bascule.kernel.bridge import KernelServices
 from bascule.kernel.call import Call
-from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.journal import Transaction
 from bascule.kernel.ports import RemoteMail, Remotes
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Nothing
 from bascule.mesh import rows
 from bascule.mesh.cards import Card
-from bascule.mesh.copies import end_copies
 from bascule.mesh.engine import Engine
 from bascule.mesh.identity import identity_of
+from bascule.mesh.leaving import end_all
 from bascule.mesh.machine_ports import PeerFacts
 from bascule.mesh.nodes import Cards
 from bascule.mesh.ports import Post, Reader
@@ -89,22 +89,14 @@ class MeshTraffic:
         return self.engine
 
     def not_member(self) -> None:
-        """What waited for others stays in the store until its time is over."""
+        """What waited for others stays in the store until its time is over, or until this node leaves the mesh."""
         if self.engine is not None:
             self._remotes.add(None)
             self.engine.close()
             self.engine = self._witnesses = None
 
     def left(self, tx: Transaction) -> None:
-        state, why = self.state, "this machine left the mesh"
-        for ticket_id in list(state.home.rows):
-            if self._mail.known(ticket_id) is not None:
-                self._mail.refuse(tx, ticket_id, why)
-        end_copies(tx, state, self._mail, list(state.copies.rows), why)
-        of_mesh: tuple[Table[Any], ...] = (state.out, state.home, state.peers, state.cursors)
-        for table in of_mesh:
-            for key in list(table.rows):
-                tx.put(table, key, None)
+        end_all(tx, self.state, self._mail)
 
     def card_changed(self, node: str) -> None:
         if self.engine is not None:
