@@ -48,7 +48,7 @@ class Machine:
         self.house.run(lambda: post.open_now(self.mesh.begin(post, self.membership)))
         # Asked again at every start: the one before may have died on the way.
         for name in self.machines.revoked:
-            self.machines.tell_revoked(self, name)
+            self.machines.apply_revocation(self, name)
 
     @property
     def mesh(self) -> MeshTraffic:
@@ -164,9 +164,9 @@ class Machines:
     def revoke(self, name: str) -> None:
         self.revoked.add(name)
         for machine in self.machines.values():
-            self.tell_revoked(machine, name)
+            self.apply_revocation(machine, name)
 
-    def tell_revoked(self, machine: Machine, name: str) -> None:
+    def apply_revocation(self, machine: Machine, name: str) -> None:
         card = self._card(name)
         assert card is not None
         machine.house.run(lambda: machine.mesh.revoked(card))

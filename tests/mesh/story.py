@@ -186,6 +186,8 @@ class Story:
 
     def week_goes_by(self) -> None:
         self.week = 0.0
+        # A backup older than that knows agents that nobody else does.
+        self.snapshots.clear()
         self.machines.advance(WEEK_SECONDS)
         # Who was not heard of for a week is not known any more.
         self.waiting.clear()

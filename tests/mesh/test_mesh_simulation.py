@@ -196,7 +196,7 @@ def _who_had_nobody_free_waits_for_an_offer(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Arrivals, "_from_home", waiting)
 
 
-def _who_takes_it_late_is_not_told_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_end_is_sent_to_who_takes_it_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """M3: also by the one that was asked first and heard of last."""
     say_end = Home._say_end
 
@@ -212,9 +212,9 @@ def _who_takes_it_late_is_not_told_how_it_ended(monkeypatch: pytest.MonkeyPatch)
 # -- when a machine is revoked, or a week is over --
 
 
-def _what_is_given_up_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def _what_is_given_up_is_dropped_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """M4: a reply that nobody will get any more is refused."""
-    monkeypatch.setattr(Receipts, "_tell_refused", lambda *_: None)
+    monkeypatch.setattr(Receipts, "_publish_refused", lambda *_: None)
 
 
 def _what_a_revoked_machine_asked_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,8 +372,8 @@ RULES = [
     (_a_reply_is_refused_without_a_word, "M4"),
     (_replies_of_all_machines_are_counted_together, "M[234]"),
     (_who_had_nobody_free_waits_for_an_offer, "M1"),
-    (_who_takes_it_late_is_not_told_how_it_ended, "M3"),
-    (_what_is_given_up_is_not_told, "M4"),
+    (_no_end_is_sent_to_who_takes_it_late, "M3"),
+    (_what_is_given_up_is_dropped_silently, "M4"),
     (_what_a_revoked_machine_asked_goes_on, "M[13]"),
     _AFTER_A_WEEK,
     (_anybody_confirms, "M[134]"),

@@ -78,7 +78,7 @@ class Receipts:
         for item_id, item in items:
             self._outbox.remove(tx, item_id)
             if item.kind == "reply" and (id_ := ids.get((item.node, item.ticket))) is not None:
-                tx.after.append(partial(self._tell_refused, id_, why))
+                tx.after.append(partial(self._publish_refused, id_, why))
 
     def _take_out(self, name: str, waiting: list[tuple[Taken, rows.Envelope]]) -> None:
         tx = Transaction()
@@ -106,10 +106,10 @@ class Receipts:
         changed = self._copies.confirmed(tx, item, taken, envelope)
         if item.kind == "reply" and taken.refused is not None:
             id_ = self._copies.id_of(item.node, item.ticket)
-            tx.after.append(partial(self._tell_refused, id_, taken.refused))
+            tx.after.append(partial(self._publish_refused, id_, taken.refused))
         return changed
 
-    def _tell_refused(self, id_: str, why: str) -> None:
+    def _publish_refused(self, id_: str, why: str) -> None:
         self._publish(Fact(kind=Kind.NODE, event="reply.refused", id=id_, text=why))
 
     def _offer_taken(self, tx: Transaction, taken: Taken, item: OutItem, envelope: rows.Envelope) -> None:
