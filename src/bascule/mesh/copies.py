@@ -178,9 +178,7 @@ class Copies:
     def replied(self, tx: Transaction, id_: str, reply: IncomingReply) -> None:
         copy = self._state.copies.rows.get(id_)
         if copy is None or not copy.node:
-            why = (
-                "a message is of use for a week" if copy is None else "this machine has left the mesh that it came from"
-            )
+            why = "a message is of use for a week" if copy is None else "this machine has left its mesh"
             raise Conflict(f"ticket {id_} is over where it was sent: {why}", hint="send a new message instead")
         tx.put(self._state.copies, id_, _replace(copy, replies=reply.number))
         self._courier.check_size(self._send_reply(tx, copy, reply))

@@ -179,10 +179,14 @@ class Courier:
             *(VERSION, self._lives.started, halves, anchor, b",".join(items)),
         )
 
+    @property
+    def max_item_bytes(self) -> int:
+        return self.post.max_bytes - OVERHEAD - _FRAME_BYTES
+
     def check_size(self, item: bytes) -> None:
-        most = self.post.max_bytes - OVERHEAD - _FRAME_BYTES
-        if len(item) > most:
+        if len(item) > self.max_item_bytes:
             raise TooLarge(
-                f"the message is {len(item)} bytes with its envelope; the server between the machines takes {most}",
+                f"the message is {len(item)} bytes with its envelope; the server between the machines takes "
+                f"{self.max_item_bytes}",
                 hint="send a reference to a file, or have the server's max_payload raised",
             )

@@ -12,16 +12,14 @@ import msgspec
 
 from bascule import __version__
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import ApprovalRequired, BasculeError, Forbidden, PolicyDenied
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
-from bascule.kernel.call import DAEMON, Call, node_of, node_principal
+from bascule.kernel.call import DAEMON
 from bascule.kernel.event_ring import EventRing, Fact, Kind
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.ports import IncomingReply, Outgoing, RemoteAgent, RemoteDelivery, RemoteMail
-from bascule.mesh import rows
 from bascule.mesh.arrivals import Arrivals
 from bascule.mesh.cards import Card, sign_directory
 from bascule.mesh.closed_post import CLOSED
@@ -30,6 +28,7 @@ from bascule.mesh.courier import Courier
 from bascule.mesh.home import Home
 from bascule.mesh.identity import Identity
 from bascule.mesh.listing import free_groups, signed_listing
+from bascule.mesh.meetings import Meetings
 from bascule.mesh.nodes import LIFE_SIGN_SECONDS, Cards, Node, Nodes
 from bascule.mesh.outbox import Outbox
 from bascule.mesh.own_lives import OwnLives
@@ -111,8 +110,10 @@ class Engine:
             publish=events.publish,
             on_hello=self._receive_hello,
             on_lost_life=self._lost_life,
-            on_stranger=self._meet,
+            on_stranger=self._ask_about,
         )
+        # Of another person's machine the outbox has what waited for a yes.
+        self.meetings = Meetings(state, journal, call=self._arrivals.call, on_met=self.hello)
         # Why nothing is sent or taken any more; None while all is well.
         self.halted: str | None = None
         # Called with the reason when this node must stop: its disk was copied.
@@ -133,8 +134,6 @@ class Engine:
         self._other_life = ""
         self._closed = False
         self._signs_life = False
-        # Nodes about which a person is asked, with the key of the machine that is meant.
-        self._meeting: dict[str, str] = {}
         self._pauses = Pauses(timers)
         # Nodes whose hello is to be answered.
         self._to_answer: set[str] = set()
@@ -227,11 +226,24 @@ class Engine:
 
     def _greet(self, _now: float) -> None:
         """The post is open: say that we are here, and since when."""
+        self._give_up_too_large()
         self._put_listing(0.0)
         self._put_life_sign(first=True)
         for node in self.nodes.all():
             self.hello(node.card.node)
             self.outbox.again(node.card.node)
+
+    def _give_up_too_large(self) -> None:
+        """What was accepted while no server was known, or with one that took more, ends now and not after a week."""
+        most = self.courier.max_item_bytes
+        over = [each for each in self._state.out.rows.items() if len(each[1].data) > most]
+        tx = Transaction()
+        self._arrivals.receipts.give_up(tx, over, "too_large")
+        for _, item in over:
+            if item.kind == "offer":
+                self._undeliverable(tx, item.ticket, f"the server between the machines takes {most} bytes")
+        if tx.puts:
+            self._journal.commit(tx, DAEMON, "mesh.too_large")
 
     def hello(self, name: str, *, answer: bool = False) -> None:
         node = self.nodes.get(name)
@@ -405,41 +417,8 @@ class Engine:
         ]
         self.post.put(Board.DIRECTORY, self.identity.node, signed_listing(self.identity, agents))
 
-    # -- nodes of other people --
-
-    def _meet(self, node: Node) -> None:
-        """Ask once whether agents of another person's machine may write to ours."""
-        name = node.card.node
-        if name in self._meeting:
-            return
-        self._meeting[name] = node.card.sign
-        params = rows.MeetParams(node=name, owner=node.card.owner_name or node.card.owner, own=node.own)
-        self._arrivals.call(node_principal(name), rows.MEET.name, params, partial(self._not_met, name))
-
-    def meet(self, call: Call, params: rows.MeetParams, tx: Transaction) -> None:
-        assert node_of(call.principal) == params.node, "made in `_meet`"
-        tx.subject = params.node
-        self._put_met(tx, params.node, met=True)
-        tx.after.append(partial(self._met, params.node))
-
-    def _put_met(self, tx: Transaction, name: str, *, met: bool) -> None:
-        """Of the machine that the person was asked about: another one may have its name by now, and is asked about
-        again."""
-        peer = self._state.peer(name)
-        tx.put(self._state.peers, name, _replace(peer, met=met, met_key=self._meeting.get(name, "")))
-
-    def _met(self, name: str) -> None:
-        self._meeting.pop(name, None)
-        # Its outbox has what waited for this.
-        self.hello(name)
-
-    def _not_met(self, name: str, error: BasculeError) -> None:
-        if isinstance(error, PolicyDenied | Forbidden) and not isinstance(error, ApprovalRequired):
-            tx = Transaction()
-            tx.subject = name
-            self._put_met(tx, name, met=False)
-            self._journal.commit(tx, DAEMON, "mesh.meet", "denied")
-        self._meeting.pop(name, None)
+    def _ask_about(self, stranger: Node) -> None:
+        self.meetings.ask(stranger)
 
     # -- the broker's port --
 

@@ -141,7 +141,7 @@ class MeshTraffic:
             rows.ACKED.bind(self._of_engine(lambda engine: engine.home.acked)),
             rows.REPLY.bind(self._of_engine(lambda engine: engine.home.reply)),
             rows.REFUSED.bind(self._of_engine(lambda engine: engine.home.refused)),
-            rows.MEET.bind(self._of_engine(lambda engine: engine.meet)),
+            rows.MEET.bind(self._of_engine(lambda engine: engine.meetings.meet)),
             rows.MESH_ANCHORS.bind(self._anchors),
         ]
 
