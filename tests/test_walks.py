@@ -30,13 +30,14 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "life-of-a-request.md"
 STEP = re.compile(r"`([\w.<>]+)`\s\(`((?:src|packages)/[\w/-]+\.py)`\)")
 # Files, and hops between files, a few above what they were when this was written: growth is noticed and argued for.
 # A walk that became shorter lowers its bound.
+# One file and a hop for each commit are the look whether the log is to be folded (`wal.py`), which comes behind it.
 BOUNDS = {
-    "send": (36, 77),
+    "send": (37, 78),
     # Its pauses end within the walk or behind it, which is a few hops more or less.
-    "remote": (66, 262),
+    "remote": (67, 266),
     "shell": (82, 290),
-    "click": (69, 170),
-    "game": (53, 170),
+    "click": (70, 173),
+    "game": (54, 172),
     "touch": (42, 90),
     "decide": (44, 86),
 }
