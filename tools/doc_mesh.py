@@ -54,7 +54,8 @@ ITEMS = {
     "hello": (
         "both ways",
         "a connection begins, a machine is heard of again, `ledger verify --peers` asks",
-        "what waits for that machine goes at once; a machine that was put back is noticed",
+        "what waits for that machine goes at once; a machine that was put back is noticed; one that has an older list of "
+        "revoked machines gets the newest",
         "the same, at most every 100 ms",
     ),
 }
