@@ -68,7 +68,7 @@ def python_with(*packages: str) -> str:
     if not (root / "installed").exists():
         _check_install(" ".join(packages), "tens of MB")
         venv = [sys.executable, "-m", "venv", str(root)]
-        _install(root, venv, [python, "-m", "pip", "install", "--quiet", *packages])
+        _install(root, "pip install", venv, [python, "-m", "pip", "install", "--quiet", *packages])
     return python
 
 
@@ -100,10 +100,10 @@ def _install_npm(root: Path, wanted: bytes) -> None:
     root.mkdir(parents=True, exist_ok=True)
     (root / "package.json").write_bytes(wanted)
     npm = [str(NODE), str(NPM), "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
-    _install(root, npm)
+    _install(root, "npm install", npm)
 
 
-def _install(root: Path, *commands: list[str]) -> None:
+def _install(root: Path, what: str, *commands: list[str]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     # Two runs of the tests at once: one installs, the other waits for it.
     with open(root / "lock", "w", encoding="utf-8") as lock:
@@ -123,7 +123,7 @@ def _install(root: Path, *commands: list[str]) -> None:
                 env=_with_node_on_path(),
             )
             if ended.returncode:
-                _without(f"`{' '.join(command[1:4])}` failed: {ended.stderr.strip()[-500:]}")
+                _without(f"`{what}` failed: {ended.stderr.strip()[-500:]}")
         (root / "installed").touch()
 
 
