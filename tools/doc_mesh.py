@@ -54,7 +54,7 @@ ITEMS = {
     "hello": (
         "both ways",
         "a connection begins, a machine is heard of again, `ledger verify --peers` asks",
-        "what waits for that machine goes at once; one that was put back is noticed, and gets a newer list of revoked ones",
+        "what waits for that machine goes at once; one that was put back is noticed, and told who is revoked",
         "the same, at most every 100 ms",
     ),
 }
