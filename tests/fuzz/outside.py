@@ -118,6 +118,9 @@ class _FakeSocket:
     def send(self, message: dict[str, Any]) -> None:
         assert Frames().feed(frame(message)) == [message]
 
+    def stopped_peer(self) -> int:
+        return 0
+
     def send_body(self, body: bytes) -> None:
         assert len(Frames().feed(framed(body))) == 1
 

@@ -238,3 +238,44 @@ def test_any_bytes_are_an_answer_or_a_documented_error(raw):
         conversation = http.Conversation(ours, http.time.monotonic() + 5)
         with conversation, contextlib.suppress(exits.DoorError):
             conversation.whole_answer()
+
+
+def test_a_daemon_that_is_busy_for_many_looks_is_waited_for(serve, state, monkeypatch):
+    """The control of a stopped one: this process answers late, and is not stopped."""
+    looked = threading.Semaphore(0)
+    look = http.stopped_peer
+
+    def counted(sock):
+        looked.release()
+        return look(sock)
+
+    def late(_got):
+        for _ in range(5):
+            assert looked.acquire(timeout=PATIENCE)
+        return answer(200, {"ok": True})
+
+    monkeypatch.setattr(http, "STOPPED_SECONDS", 0.01)
+    monkeypatch.setattr(http, "stopped_peer", counted)
+    with serve(late):
+        assert http.call(find_door(state), "GET", "/x", unless_stopped=True, seconds=PATIENCE) == {"ok": True}
+
+
+def test_a_daemon_that_was_stopped_at_one_look_is_waited_for(serve, state, monkeypatch):
+    looks = []
+
+    def once(_sock):
+        looks.append(1)
+        if len(looks) == 4:
+            done.set()
+        # A debugger stops and continues it.
+        return 7 if len(looks) % 2 else 0
+
+    def late(_got):
+        assert done.wait(PATIENCE)
+        return answer(200, {"ok": True})
+
+    done = threading.Event()
+    monkeypatch.setattr(http, "STOPPED_SECONDS", 0.01)
+    monkeypatch.setattr(http, "stopped_peer", once)
+    with serve(late):
+        assert http.call(find_door(state), "GET", "/x", unless_stopped=True, seconds=PATIENCE) == {"ok": True}

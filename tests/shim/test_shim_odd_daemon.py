@@ -34,6 +34,9 @@ class Scripted:
     def send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
 
+    def stopped_peer(self) -> int:
+        return 0
+
     def send_body(self, body: bytes) -> None:
         self.sent.append(json.loads(body))
 

@@ -123,6 +123,10 @@ class ConnectionLost(DoorError):
     exit_code = UNREACHABLE
 
 
+def daemon_stopped(pid: int) -> ConnectionLost:
+    return ConnectionLost(f"the daemon is stopped: process {pid}", f"let it go on: kill -CONT {pid}")
+
+
 class BadAnswer(DoorError):
     """What answered does not speak like our daemon."""
 

@@ -19,10 +19,11 @@ from bascule.local_client.exits import (
     Refusal,
     SocketsForbidden,
     Stranger,
+    daemon_stopped,
     inside_codex_without_network,
     sockets_forbidden,
 )
-from bascule.local_client.peers import can_identify_peer, check_peer, is_itself
+from bascule.local_client.peers import STOPPED_SECONDS, can_identify_peer, check_peer, is_itself, stopped_peer
 from bascule.local_client.values import NOT_YET, chunk_size, decode, decode_answer, encode, number_in_header
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -107,10 +108,14 @@ def call(
     *,
     token: str | None = None,
     seconds: float = ANSWER_SECONDS,
+    unless_stopped: bool = False,
 ) -> Any:
-    """The JSON of a 2xx answer, None for 204; every other answer is a Refusal, and so is "a person must approve it"."""
+    """The JSON of a 2xx answer, None for 204; every other answer is a Refusal, and so is "a person must approve it".
+
+    With `unless_stopped` a daemon whose process is stopped is ConnectionLost after some seconds, whatever `seconds` is.
+    """
     try:
-        return _call(door, verb, path, body, token=token, seconds=seconds)
+        return _call(door, verb, path, body, token=token, seconds=seconds, unless_stopped=unless_stopped)
     except SocketsForbidden:
         from bascule.local_client import spool  # noqa: PLC0415 - only where there are no sockets
 
@@ -120,8 +125,11 @@ def call(
         return spool.call(folder, verb, path, body, token=token, seconds=seconds)
 
 
-def _call(door: Door, verb: str, path: str, body: Any, *, token: str | None, seconds: float) -> Any:
+def _call(
+    door: Door, verb: str, path: str, body: Any, *, token: str | None, seconds: float, unless_stopped: bool
+) -> Any:
     with ask(door, verb, path, body, token=token, seconds=seconds) as conversation:
+        conversation.unless_stopped = unless_stopped
         answer = conversation.whole_answer()
     if answer.status == 204:
         return None
@@ -297,6 +305,7 @@ class Conversation:
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
         self.deadline = deadline
+        self.unless_stopped = False
         self._buffer = b""
         self._ended = False
         # How the body is delimited: bytes left of it or of the current chunk; None is "until close".
@@ -414,9 +423,8 @@ class Conversation:
     def _fill(self) -> bool:
         if self._ended:
             return False
-        self._sock.settimeout(max(0.001, self.deadline - time.monotonic()))
         try:
-            data = self._sock.recv(_PIECE_BYTES)
+            data = self._received()
         except TimeoutError:
             raise
         except OSError as fault:
@@ -424,6 +432,21 @@ class Conversation:
         self._ended = not data
         self._buffer += data
         return bool(data)
+
+    def _received(self) -> bytes:
+        stopped = 0
+        while True:
+            left = max(0.001, self.deadline - time.monotonic())
+            self._sock.settimeout(min(left, STOPPED_SECONDS) if self.unless_stopped else left)
+            try:
+                return self._sock.recv(_PIECE_BYTES)
+            except TimeoutError:
+                if not self.unless_stopped or left <= STOPPED_SECONDS:
+                    raise
+            pid = stopped_peer(self._sock)
+            if pid and pid == stopped:
+                raise daemon_stopped(pid)
+            stopped = pid
 
 
 def refusal_in(answer: Answer) -> Refusal:

@@ -11,6 +11,7 @@ from bascule.foundation import paths
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.local_client.exits import BadAnswer, ConnectionLost
 from bascule.local_client.http import Door, connect, unix_address
+from bascule.local_client.peers import stopped_peer
 from bascule.local_client.values import decode_answer, encode
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -89,6 +90,9 @@ class LinkSocket:
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    def stopped_peer(self) -> int:
+        return stopped_peer(self._sock)
 
     def close(self) -> None:
         self._sock.close()

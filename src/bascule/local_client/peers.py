@@ -28,6 +28,9 @@ _ESTABLISHED = "01"
 _LISTENING = b"0A"
 # Columns of a row: sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
 _LOCAL_COLUMN, _STATE_COLUMN, _UID_COLUMN, _INODE_COLUMN = 1, 3, 7, 9
+# A caller that must not be kept looks so often whether the other end is a stopped process, and goes by the second look:
+# `strace` stops a process for a moment. One that is only busy is waited for.
+STOPPED_SECONDS = 1.0
 # How often the table is looked at until the other end has accepted.
 LOOK_SECONDS = 0.01
 
@@ -57,6 +60,20 @@ def unix_peer(sock: socket.socket) -> tuple[int, int]:
         return int.from_bytes(raw[_UID], sys.byteorder), 0
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES)
     return int.from_bytes(raw[_UID], sys.byteorder), int.from_bytes(raw[_PID], sys.byteorder)
+
+
+def stopped_peer(sock: socket.socket) -> int:
+    """The process that listens at the other end of a unix socket, if it is stopped (SIGSTOP, a debugger); else 0.
+
+    A stopped process takes connections and never answers. proc(5): the state is field 3 of `stat`, behind the name.
+    """
+    pid = unix_peer(sock)[1] if sock.family == socket.AF_UNIX else 0
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state = file.read().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return 0
+    return pid if state in (b"T", b"t") else 0
 
 
 def can_identify_peer() -> bool:

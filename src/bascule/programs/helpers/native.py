@@ -60,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
         event = _guarded(event, state)
     path = _PATHS.get(str(event.get("hook_event_name")), _NOTE)
     try:
-        answer = call(own_door(state), "POST", path, _body(client, event, closed=closed), seconds=ANSWER_SECONDS)
+        body = _body(client, event, closed=closed)
+        answer = call(own_door(state), "POST", path, body, seconds=ANSWER_SECONDS, unless_stopped=True)
     except Refusal as fault:
         return _refused(fault, path, closed=closed)
     except (DoorError, OSError) as fault:
@@ -89,7 +90,7 @@ def _guarded(event: dict[str, Any], state: str) -> dict[str, Any]:
 def _agreed(door: Door, question: Any) -> bool:
     """Whether a person says yes while the client waits. If they say it later, the same call is let through then."""
     try:
-        call(door, "POST", _QUESTION, question, seconds=ANSWER_SECONDS)
+        call(door, "POST", _QUESTION, question, seconds=ANSWER_SECONDS, unless_stopped=True)
     except (DoorError, OSError):
         return False
     return True
@@ -101,7 +102,7 @@ def _dialog(door: Door, question: Any, seconds: float) -> Any:
     while (left := until - time.monotonic()) > 0:
         began = time.monotonic()
         try:
-            return call(door, "POST", _QUESTION, question, seconds=left).get("output")
+            return call(door, "POST", _QUESTION, question, seconds=left, unless_stopped=True).get("output")
         except Refusal as fault:
             if fault.code == "policy_denied":
                 decision = {"behavior": "deny", "message": fault.message}

@@ -11,7 +11,8 @@ from __future__ import annotations
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.backoff import Backoff
 from bascule.foundation.paths import UnsafePlace
-from bascule.local_client.exits import ConnectionLost, DoorError, NotRunning, Refusal, status_of
+from bascule.local_client.exits import ConnectionLost, DoorError, NotRunning, Refusal, daemon_stopped, status_of
+from bascule.local_client.peers import STOPPED_SECONDS
 from bascule.local_client.values import encode, new_ticket_id
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         unsent: bytearray
 
         def fileno(self) -> int: ...
+        def stopped_peer(self) -> int: ...
         def close(self) -> None: ...
         def send(self, message: dict[str, Any]) -> None: ...
         def send_body(self, body: bytes) -> None: ...
@@ -131,6 +133,9 @@ class Link:
         self._becoming: int | None = None
         self._last_received = 0.0
         self._pinged = False
+        # When to look whether the daemon's process is stopped, and which process was, at the last look.
+        self._look_at = 0.0
+        self._stopped = 0
         self._retry_at = 0.0
         self._start_wanted = False
         self._pauses = Backoff()
@@ -185,7 +190,7 @@ class Link:
         if self.identity and self._socket is None:
             times.append(self._retry_at)
         if self._sent or self._asked:
-            times.append(self._last_received + ANSWER_SECONDS)
+            times += (self._last_received + ANSWER_SECONDS, self._look_at)
         return min(times, default=None)
 
     def on_time(self) -> None:
@@ -195,6 +200,7 @@ class Link:
         for call in [each for each in self._waiting if each.give_up <= now]:
             self._waiting.remove(call)
             self._fail(call, self.fault or NotRunning(self._where))
+        self._look_for_stopped(now)
         if self._socket is not None and (self._sent or self._asked) and now >= self._last_received + ANSWER_SECONDS:
             if self._pinged or not self.ready or self.identity is None:
                 # A daemon that does not answer is as good as none; a new connection may find it better.
@@ -204,6 +210,20 @@ class Link:
                 self._last_received = now
                 self._ask(*self.identity.hello(), _ignore)
         self._pump()
+
+    def _look_for_stopped(self, now: float) -> None:
+        """A hook of the client must not wait for a daemon that cannot answer; what may be sent again waits for it."""
+        if self._socket is None or not (self._sent or self._asked) or now < self._look_at:
+            return
+        self._look_at = now + STOPPED_SECONDS
+        pid = self._socket.stopped_peer()
+        if pid and pid == self._stopped:
+            fault = daemon_stopped(pid)
+            self._lost(fault)
+            for call in [each for each in self._waiting if each.retry == "never"]:
+                self._waiting.remove(call)
+                self._fail(call, fault)
+        self._stopped = pid
 
     def on_readable(self) -> None:
         if self._socket is None:
@@ -401,6 +421,7 @@ class Link:
         """Silence counts from the first question that is open."""
         if not self._sent and not self._asked:
             self._last_received = now
+            self._look_at = now + STOPPED_SECONDS
 
     def _notify(self, method: str, params: dict[str, Any]) -> None:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
