@@ -11,7 +11,7 @@ from bascule import __version__
 from bascule.admin.denying import deny_by_notification
 from bascule.admin.machine.announce import Announcer
 from bascule.admin.machine.policy_file import PolicyFile
-from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, DaemonFact
+from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HALT_KEY, DaemonFact
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import DaemonSettings
@@ -23,6 +23,7 @@ from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, CONSOLE_IS_OP
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.sampling import Sampler
 from bascule.daemon.secret_files import read_or_make_secret
+from bascule.daemon.stop_door import HaltNote
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded, StorageFull
@@ -58,6 +59,7 @@ from bascule.surfaces.mcp.mount import Mount
 from bascule.surfaces.mcp.tools import chosen, hooks_of, toolsets_of
 from bascule.surfaces.openapi import document
 from bascule.wire import jsonrpc
+from gabp import codec
 
 # Keys the digests in store and ledger, so that they say nothing without it.
 _KEY_FILE = "digest.key"
@@ -142,6 +144,8 @@ class Daemon(Composition):
                 CONSOLE_IS_OPEN.provided_by(self.console_is_open),
             ],
         )
+        self.halt_note = HaltNote(paths.halt_file(state_dir))
+        self.on_resumed.append(self.halt_note.drop)
         presences = self.connections.presences = self.ports.need(PRESENCES)
         self._announcer = self._make_announcer() if settings.announce == "on" else None
         self.journal.on_fault = self._note_fault
@@ -375,6 +379,12 @@ class Daemon(Composition):
             tx.put(self.facts, DIGEST_KEY_KEY, DaemonFact(digest_key, self.started_at))
         # From now on a stop is unclean until `close` says otherwise.
         tx.put(self.facts, CLEAN_STOP_KEY, None)
+        if HALT_KEY not in self.facts.rows and (halt := self.halt_note.read()) is not None:
+            # The last life was stopped while its loop was held up, and ended before it could store that.
+            self.gate.halt = halt
+            tx.put(self.facts, HALT_KEY, DaemonFact(codec.encode(halt).decode(), halt.at))
+            tx.details["stopped_by"] = halt.by
+        tx.after.append(self.halt_note.drop)
         if self.ledger_problem is not None:
             tx.details["ledger_problem"] = self.ledger_problem
         if dead := self.desk.begin_life(tx):

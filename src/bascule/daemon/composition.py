@@ -19,6 +19,7 @@ from bascule.bridge_list import presets_of, rows_of
 from bascule.daemon.metrics import BUCKETS
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.emergency import EmergencyStop
 from bascule.foundation.text import one_line
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, KernelServices, Port, Ports, Provided
@@ -106,6 +107,9 @@ class Composition:
         self.timers = Timers(clock, partial(log_fault, log))
         self.history = MetricsHistory(clock, BUCKETS)
         self.events = EventRing(clock)
+        self.emergency = EmergencyStop()
+        # Called when the end of a stop is durable.
+        self.on_resumed: list[Callable[[], None]] = []
         self.facts: Table[DaemonFact] = Table("house", DaemonFact)
         self.facts.rows.update(store.load("house", DaemonFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
@@ -153,6 +157,7 @@ class Composition:
             desk=self.desk,
             gate=self.gate,
             events=self.events,
+            emergency=self.emergency,
             config=config,
             key=key,
             forget_agent=self._forget_agent,
@@ -169,7 +174,7 @@ class Composition:
                 PROOFS.provided_by(self.proofs),
                 DAEMON_ID.provided_by(_daemon_id(key)),
                 HISTORY.provided_by(self.history),
-                EVERYTHING.provided_by(AllBridges(self.bridges)),
+                EVERYTHING.provided_by(AllBridges(self.bridges, self.on_resumed)),
             ]
         )
         for each in declared:
@@ -315,9 +320,10 @@ class Composition:
 class AllBridges:
     """For what concerns every bridge at once."""
 
-    def __init__(self, bridges: Mapping[str, Bridge]) -> None:
-        # Filled as they are made.
+    def __init__(self, bridges: Mapping[str, Bridge], on_resumed: Iterable[Callable[[], None]]) -> None:
+        # Both filled as the daemon is made.
         self._bridges = bridges
+        self._on_resumed = on_resumed
 
     def stop(self, tx: Transaction) -> Mapping[str, Awaitable[str]]:
         endings: dict[str, Awaitable[str]] = {}
@@ -333,6 +339,7 @@ class AllBridges:
         for each in self._bridges.values():
             if each.resume is not None:
                 each.resume(tx)
+        tx.after += self._on_resumed
 
 
 async def _raise(error: Exception) -> str:

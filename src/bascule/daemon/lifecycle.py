@@ -24,6 +24,7 @@ from bascule.daemon.console_port import ConsolePort, PortHeld, bind_console, ext
 from bascule.daemon.descriptors import claim_files, port_share, room_for_connections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
+from bascule.daemon.stop_door import StopDoor
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock, SystemClock
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, StorageFull
@@ -39,6 +40,7 @@ LOOPBACK = "127.0.0.1"
 # Pid, version and three addresses, the longest paths included.
 LOCK_NOTE_BYTES = 1_024
 LINK_BACKLOG = 4_096
+_SOCKETS = (paths.link_socket, paths.http_socket, paths.stop_socket)
 # Ten times the default for young objects, twice for old ones: see `_settle_garbage`.
 GC_THRESHOLDS = (10_000, 20, 20)
 # How long the log's or the store's thread may keep the interpreter while the loop wants it; Python's own 5 ms is ten
@@ -117,7 +119,7 @@ def _in_words(error: OSError, state_dir: str) -> BasculeError:
 
 
 def check_places(state_dir: str) -> None:
-    longest = max(paths.link_socket(state_dir), paths.http_socket(state_dir), key=len)
+    longest = max((path(state_dir) for path in _SOCKETS), key=len)
     if len(os.fsencode(longest)) > paths.MAX_SOCKET_PATH_BYTES:
         raise InvalidRequest(
             f"{longest} is too long for a unix socket ({paths.MAX_SOCKET_PATH_BYTES} bytes)",
@@ -185,11 +187,12 @@ async def _live(
     own = config.of(DaemonSettings)
     tcp = bind_tcp(own.port, optional=tcp_optional, log=log)
     console = _console(own, state_dir, log)
-    link, http = (bind_unix(path(state_dir)) for path in (paths.link_socket, paths.http_socket))
+    link, http, stopping = (bind_unix(path(state_dir)) for path in _SOCKETS)
     store = open_store(own.durability, state_dir, log, tables_of(bridges))
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
     await daemon.open()
     timer = _Timer(daemon, loop)
+    stop_door = StopDoor(stopping, daemon.gate, daemon.emergency, daemon.halt_note, clock=clock, log=log)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
     most = room_for_connections(claim_files())
     room = ConnectionLimit(most)
@@ -229,11 +232,16 @@ async def _live(
         await daemon.mcp.stop()
         await asyncio.gather(*(door.stop() for door in doors))
     timer.stop()
+    await _close(daemon, link_server, stop_door)
+    _remove_sockets(state_dir)
+
+
+async def _close(daemon: Daemon, link_server: asyncio.Server, stop_door: StopDoor) -> None:
     for connection in list(daemon.connections.all):
         connection.close()
     await link_server.wait_closed()
     await daemon.close()
-    _remove_sockets(state_dir)
+    stop_door.close()
 
 
 def _console(own: DaemonSettings, state_dir: str, log: DaemonLog) -> ConsolePort | PortHeld | None:
@@ -267,9 +275,9 @@ def _console_doors(
 
 
 def _remove_sockets(state_dir: str) -> None:
-    for path in (paths.link_socket(state_dir), paths.http_socket(state_dir)):
+    for path in _SOCKETS:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+            os.unlink(path(state_dir))
 
 
 def _hold_garbage() -> None:

@@ -30,7 +30,9 @@ def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
     settings, state_dir = kernel.config.of(DesktopSettings), ports.need(STATE_DIR)
     private = (state_dir, ports.need(CONFIG_DIR))
     own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
-    launcher = HostLauncher(own.root, own.own, keep_out=settings.kept_out(), trust=settings.desktop_trust)
+    launcher = HostLauncher(
+        own.root, own.own, keep_out=settings.kept_out(), trust=settings.desktop_trust, emergency=kernel.emergency
+    )
     reader = EvidenceFiles(own.root, own.own)
     return compose(kernel, launcher, own, program_of, reader, console_is_open=ports.need(CONSOLE_IS_OPEN)).bridge()
 

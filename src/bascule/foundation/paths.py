@@ -67,6 +67,16 @@ def link_socket(state: str) -> str:
     return os.path.join(state, "link.sock")
 
 
+def stop_socket(state: str) -> str:
+    """For `bascule stop`: a thread listens there, not the loop."""
+    return os.path.join(state, "stop.sock")
+
+
+def halt_file(state: str) -> str:
+    """A stop that the loop could not store yet; see `daemon/stop_door.py`."""
+    return os.path.join(state, "stopped.json")
+
+
 def http_socket(state: str) -> str:
     return os.path.join(state, "http.sock")
 

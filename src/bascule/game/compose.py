@@ -27,7 +27,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 1.0
 def make_games(kernel: KernelServices, ports: Ports) -> Bridge:
     machine = Machine(
         connector=LoopbackConnector(),
-        launcher=GameLauncher(),
+        launcher=GameLauncher(kernel.emergency),
         bridge_file=BridgeJson(bridge_file(paths.home()), kernel.clock, kernel.log),
         clock=kernel.clock,
         log=kernel.log,

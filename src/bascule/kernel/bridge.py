@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from bascule.foundation.clock import Clock
+from bascule.foundation.emergency import EmergencyStop
 from bascule.foundation.errors import BasculeError
 from bascule.foundation.timers import Timers
 from bascule.kernel.consent.desk import Desk
@@ -105,6 +106,8 @@ class KernelServices:
     gate: Gate
     # Where a bridge publishes what happened, for `events.all`.
     events: EventRing
+    # Where whoever starts a process says how it is ended while the loop is held up.
+    emergency: EmergencyStop
     # Each bridge takes its own Struct of it.
     config: Config
     # Keys the digests in store and ledger.

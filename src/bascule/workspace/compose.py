@@ -41,7 +41,11 @@ def make_workspace(kernel: KernelServices, ports: Ports) -> Bridge:
         # No space may lie in our own directories.
         files=WorkspaceFiles((state_dir, ports.need(CONFIG_DIR))),
         sandboxes=Sandboxes(
-            os.path.join(ours, "sandbox"), log=kernel.log, readable=settings.readable_directories(), doors=doors
+            os.path.join(ours, "sandbox"),
+            log=kernel.log,
+            readable=settings.readable_directories(),
+            doors=doors,
+            emergency=kernel.emergency,
         ),
         checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
         git=GitStates(os.path.join(ours, "git-states")),

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sandbox.cells import Folder, a_space, some_sandboxes
+from bascule.foundation.emergency import EmergencyStop
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.workspace.machine.sandbox import messages
 from bascule.workspace.machine.sandbox.cell import Cell, CellState
@@ -70,7 +71,7 @@ LIES = [
 def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, SandboxLimits())
+        cell = Cell(liar.child, None, SandboxLimits(), EmergencyStop())
         liar.say(READY)
         await cell.start(SETUP, [])
         ended = []
@@ -90,7 +91,7 @@ def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
 def test_an_end_that_nobody_waits_for_is_not_believed():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, SandboxLimits())
+        cell = Cell(liar.child, None, SandboxLimits(), EmergencyStop())
         liar.say(READY)
         await cell.start(SETUP, [])
         liar.say(ENDED)
@@ -103,7 +104,7 @@ def test_an_end_that_nobody_waits_for_is_not_believed():
 def test_a_workspace_that_was_exchanged_while_it_started_is_not_used():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, SandboxLimits())
+        cell = Cell(liar.child, None, SandboxLimits(), EmergencyStop())
         liar.say({"ready": {"seen": [[1, 2]]}})
         with pytest.raises(SandboxFault, match="moved or replaced"):
             await cell.start(SETUP, [(1, 3)])
@@ -116,7 +117,7 @@ def test_a_workspace_that_was_exchanged_while_it_started_is_not_used():
 def test_a_spawner_that_never_answers_is_given_up():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, SandboxLimits(start_seconds=0.05))
+        cell = Cell(liar.child, None, SandboxLimits(start_seconds=0.05), EmergencyStop())
         with pytest.raises(SandboxFault, match=r"did not start within 0\.05 s; run `bascule doctor`"):
             await cell.start(SETUP, [])
         liar.theirs.close()
@@ -127,7 +128,7 @@ def test_a_spawner_that_never_answers_is_given_up():
 def test_a_spawner_that_does_not_end_a_command_is_killed():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, SandboxLimits(end_seconds=0.05))
+        cell = Cell(liar.child, None, SandboxLimits(end_seconds=0.05), EmergencyStop())
         liar.say(READY)
         await cell.start(SETUP, [])
         reader, writer = os.pipe()

@@ -53,7 +53,7 @@ def check_home(patient: Patient) -> Verdict:
 
 
 def check_sockets(patient: Patient) -> Verdict:
-    for path in (paths.link_socket(patient.state), paths.http_socket(patient.state)):
+    for path in (of(patient.state) for of in (paths.link_socket, paths.http_socket, paths.stop_socket)):
         size = len(os.fsencode(path))
         if size > paths.MAX_SOCKET_PATH_BYTES:
             what = f"{path} has {size} bytes; a socket's path may have {paths.MAX_SOCKET_PATH_BYTES}"

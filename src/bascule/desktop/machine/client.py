@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 import uuid
@@ -209,6 +210,11 @@ class HostClient:
         intent = {"method": method, "params": dict(params)}
         issued = await self.call("desktop.confirm.issue", {"intent": intent}, **bound)
         return await self.call(method, {**params, "confirm": {"token": issued.token}}, **more)
+
+    def stop_input(self) -> None:
+        """As the person's keys do: the host aborts what it does and takes no more. From any thread."""
+        if self._child is not None:
+            self._child.send_signal(signal.SIGUSR1)
 
     async def close(self) -> None:
         # What we end ourselves is not lost.

@@ -12,6 +12,7 @@ from bascule.desktop.machine.client import HostClient, HostLost
 from bascule.desktop.ports import HostGone
 from bascule.desktop.protocol import DEFAULT_TIMEOUT_MS
 from bascule.desktop.rows import SESSION_VARIABLES
+from bascule.foundation.emergency import EmergencyStop
 from bascule.foundation.paths import UnsafePlace, make_private_dir
 
 # What any program needs; of the rest of the daemon's environment the host sees nothing.
@@ -23,8 +24,9 @@ READY_POLL_SECONDS: Final = 0.02
 
 
 class ChildHost:
-    def __init__(self, client: HostClient) -> None:
+    def __init__(self, client: HostClient, emergency: EmergencyStop) -> None:
         self._client = client
+        self._withdraw = emergency.add(client.stop_input)
         self.stop_keys: str | None = None
 
     @property
@@ -66,13 +68,23 @@ class ChildHost:
             raise HostGone(str(error)) from error
 
     async def close(self) -> None:
+        self._withdraw()
         await self._client.close()
 
 
 class HostLauncher:
     """`root`: WORKSPACE_ROOT. `workspace`: beneath it, where evidence goes unless a call says otherwise."""
 
-    def __init__(self, root: str, workspace: str, *, keep_out: Sequence[str] = (), trust: Trust = "checked") -> None:
+    def __init__(
+        self,
+        root: str,
+        workspace: str,
+        *,
+        keep_out: Sequence[str] = (),
+        trust: Trust = "checked",
+        emergency: EmergencyStop | None = None,
+    ) -> None:
+        self._emergency = emergency or EmergencyStop()
         self._root = root
         self._workspace = workspace
         self._options = ["--trust", trust, *(word for pattern in keep_out for word in ("--keep-out", pattern))]
@@ -99,7 +111,7 @@ class HostLauncher:
             )
         except (HostLost, OSError) as error:
             raise HostGone(f"the desktop host could not be started: {error}") from error
-        host = ChildHost(client)
+        host = ChildHost(client, self._emergency)
         try:
             await _ready(host)
         except HostGone:

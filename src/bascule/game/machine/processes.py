@@ -10,9 +10,11 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from bascule.foundation.deferred import Deferred
+from bascule.foundation.emergency import EmergencyStop
 from bascule.foundation.text import visible
 from bascule.game.machine.masking import Mask
 from bascule.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
@@ -35,13 +37,15 @@ _PIECE_BYTES = 64 * 1024
 class _Process(asyncio.SubprocessProtocol):
     """One game and its keeper; also the wire of a stdio game, whose stdout is the connection."""
 
-    def __init__(self, control: socket.socket, launch: Launch) -> None:
+    def __init__(self, control: socket.socket, launch: Launch, emergency: EmergencyStop) -> None:
         # The game's own; after its launcher is gone, the first of what that left running.
         self.pid = 0
         self.exit_code: int | None = None
         # The keeper's first word: None when the game runs, else errno and text.
         self.started: Deferred[tuple[int, str] | None] = Deferred()
         self._control: socket.socket | None = control
+        # The keeper takes the end of this for the end of the daemon; it asks the game first, then kills it.
+        self._withdraw = emergency.add(partial(control.shutdown, socket.SHUT_WR))
         self._lines = b""
         self._unsent = b""
         self._group = 0
@@ -165,6 +169,7 @@ class _Process(asyncio.SubprocessProtocol):
 
     def hang_up(self) -> None:
         """For the keeper it is the end of the daemon: it ends the game."""
+        self._withdraw()
         control, self._control = self._control, None
         if control is not None:
             loop = asyncio.get_running_loop()
@@ -238,15 +243,17 @@ class _Adopted:
 
     handed_on = True
 
-    def __init__(self, pid: int, descriptor: int, output: Callable[[], str]) -> None:
+    def __init__(self, pid: int, descriptor: int, output: Callable[[], str], emergency: EmergencyStop) -> None:
         self.pid = pid
         self.exit_code: int | None = None
         self.output = output
         self._descriptor = descriptor
         self._exited = asyncio.Event()
+        self._withdraw = emergency.add(self.terminate)
         asyncio.get_running_loop().add_reader(descriptor, self._gone)
 
     def _gone(self) -> None:
+        self._withdraw()
         asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
         # Not our child: how it ended is told to its parent only.
@@ -273,6 +280,9 @@ class _Adopted:
 
 
 class GameLauncher:
+    def __init__(self, emergency: EmergencyStop | None = None) -> None:
+        self._emergency = emergency or EmergencyStop()
+
     def base_environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if not name.startswith(_SECRETS)}
 
@@ -280,7 +290,7 @@ class GameLauncher:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            process = _Process(ours, launch)
+            process = _Process(ours, launch, self._emergency)
             loop = asyncio.get_running_loop()
             try:
                 await loop.subprocess_exec(
@@ -297,7 +307,7 @@ class GameLauncher:
                     start_new_session=True,
                 )
             except OSError as error:
-                ours.close()
+                process.hang_up()
                 raise LaunchFault(f"{launch.game_id} cannot be started: its keeper: {error}") from None
         try:
             process.begin(launch)
@@ -322,6 +332,6 @@ class GameLauncher:
 
     def adopt(self, pid: int, before: GameProcess) -> GameProcess | None:
         try:
-            return _Adopted(pid, os.pidfd_open(pid), before.output)
+            return _Adopted(pid, os.pidfd_open(pid), before.output, self._emergency)
         except OSError:
             return None

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from bascule.foundation.emergency import EmergencyStop
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.workspace.machine.files.repositories import GIT, find_repositories
 from bascule.workspace.machine.sandbox import launch, layout, messages
@@ -46,6 +47,7 @@ class Machine(NamedTuple):
     supervisor: Supervisor | None
     # Why there is none.
     unsupervised: str | None
+    emergency: EmergencyStop
 
 
 class Supervised:
@@ -69,7 +71,7 @@ class Supervised:
     async def started(
         self, child: launch.Child, group: Group | None, setup: messages.Setup, expected: list[tuple[int, int]]
     ) -> Cell:
-        cell = Cell(child, group, self._limits)
+        cell = Cell(child, group, self._limits, self._machine.emergency)
         await cell.start(setup, expected)
         if self._machine.supervisor is not None:
             listener = cell.take_listener()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from bascule.foundation.deferred import Deferred
+from bascule.foundation.emergency import EmergencyStop
 from bascule.workspace.machine.sandbox import messages
 from bascule.workspace.machine.sandbox.groups import Counts, Group
 from bascule.workspace.machine.sandbox.launch import MAX_COMPLAINT_BYTES, Child
@@ -40,7 +41,7 @@ OnEnded = Callable[[messages.Ended | None, Counts], None]
 class Cell:
     """`start`, then `run` and `end` any number of times, then `close`; `gone` settles when nothing is left of it."""
 
-    def __init__(self, child: Child, group: Group | None, limits: SandboxLimits) -> None:
+    def __init__(self, child: Child, group: Group | None, limits: SandboxLimits, emergency: EmergencyStop) -> None:
         self._loop = asyncio.get_running_loop()
         self._child = child
         self._group = group
@@ -58,6 +59,7 @@ class Cell:
         # The descriptor on which execs are asked about, once `start` is through and until somebody takes it.
         self._listener: int | None = None
         self.idle_since = 0.0
+        self._withdraw = emergency.add(self._end_without_loop)
         self._loop.add_reader(child.control, self._on_readable)
         self._loop.add_reader(child.pidfd, self._reaped)
 
@@ -146,6 +148,16 @@ class Cell:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._child.pidfd if self._inner is None else self._inner, signal.SIGKILL)
 
+    def _end_without_loop(self) -> None:
+        """For `EmergencyStop`, on its thread: the loop hears of it as of any cell that died."""
+        if self._inner is not None:
+            signal.pidfd_send_signal(self._inner, signal.SIGKILL)
+        else:
+            # A spawner that is not the first of a namespace ends its descendants, then itself.
+            self._child.control.shutdown(socket.SHUT_RDWR)
+        if self._group is not None:
+            self._group.end()
+
     def close(self) -> None:
         """An idle cell leaves by itself when its socket does; `kill` is for the others."""
         if self.state is CellState.IDLE:
@@ -224,6 +236,7 @@ class Cell:
     # -- its end
 
     def _hang_up(self) -> None:
+        self._withdraw()
         if self._child.control.fileno() >= 0:
             self._loop.remove_reader(self._child.control)
             self._child.control.close()

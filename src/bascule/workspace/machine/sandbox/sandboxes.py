@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from typing import Literal
 
+from bascule.foundation.emergency import EmergencyStop
 from bascule.kernel.journal_ports import Log
 from bascule.workspace.machine.sandbox import filters, kernel, probe
 from bascule.workspace.machine.sandbox.builders import BareBuilder, BubblewrapBuilder, Machine
@@ -76,9 +77,11 @@ class Sandboxes:
         limits: SandboxLimits | None = None,
         readable: tuple[str, ...] = (),
         doors: Doors | None = None,
+        emergency: EmergencyStop | None = None,
     ) -> None:
         self._log = log
         self._doors = doors
+        self._emergency = emergency or EmergencyStop()
         self._limits = limits or SandboxLimits()
         self._readable = readable
         self._private = os.path.join(directory, "tmp")
@@ -144,6 +147,7 @@ class Sandboxes:
                 calls=filters.numbers(),
                 supervisor=Supervisor(self._log) if unsupervised is None else None,
                 unsupervised=unsupervised,
+                emergency=self._emergency,
             )
         return self._machine
 
