@@ -98,11 +98,11 @@ docs: dev-environment
 docs-screens: packages dev-environment
 	@$(PY) tests/console/screens.py $(ARGS)
 
-# Without isolation: with the hatchling of the dev extra, so nothing is downloaded. gabp first: the others stand on it.
-wheel: dev-environment
+# Without isolation: with the hatchling that pyproject.toml names. gabp first: the others stand on it.
+wheel:
 	@rm -f '$(DIST)'/*.whl '$(DIST)'/*.tar.gz
-	@for package in packages/gabp packages/bascule-mod .; do \
-		$(call quiet,$(PY) -m build --no-isolation --outdir '$(DIST)' $$package,$$package could not be built); \
+	@builder=$$(sh tools/setup.sh builder) && for package in packages/gabp packages/bascule-mod .; do \
+		$(call quiet,$$builder/bin/python -m build --no-isolation --outdir '$(DIST)' $$package,$$package could not be built); \
 	done
 	@ls '$(DIST)'/*.whl '$(DIST)'/*.tar.gz
 
@@ -117,7 +117,7 @@ fresh:
 	@python3 tools/fresh.py $(ARGS)
 
 clean:
-	@rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist build
+	@rm -rf .venv .venv-bench .venv-build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist build
 	@find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 environment:

@@ -37,7 +37,9 @@ case "$*" in
 *import\\ pip*) exit 0 ;;
 *version_info*) echo python{version}-venv ;;
 --version) echo Python {version}.0 ;;
-*venv\\ --clear*) mkdir -p .venv/bin && cp "$0" .venv/bin/python && echo "$PWD/.venv" > .venv/bin/activate ;;
+*venv\\ --clear*)
+    for venv; do :; done
+    mkdir -p $venv/bin && cp "$0" $venv/bin/python && echo "$PWD/$venv" > $venv/bin/activate ;;
 esac
 """
 APT = """#!/bin/sh
@@ -385,3 +387,22 @@ def test_make_up_fails_when_the_daemon_does_and_shows_its_exit_code(make_up):
         output, _ = make.communicate(timeout=60)
     assert make.returncode == 2
     assert "Error 7" in output
+
+
+def test_the_wheels_are_built_with_two_packages_where_there_is_no_environment_for_development(machine):
+    machine.python("python3", "3.11")
+    for _ in range(2):
+        done = machine.setup("builder")
+        assert (done.returncode, done.stdout) == (0, ".venv-build\n"), done.stderr
+        assert not (machine.checkout / ".venv").exists()
+    (installed,) = machine.ran(" install ")
+    assert re.search(r" install build==[0-9.]+ hatchling==[0-9.]+$", installed)
+
+
+def test_the_wheels_are_built_with_the_environment_for_development_where_it_is(machine):
+    machine.python("python3", "3.11")
+    machine.setup("env", "dev")
+    machine.ran("")
+    assert machine.setup("builder").stdout == ".venv\n"
+    assert machine.ran(" install ") == []
+    assert not (machine.checkout / ".venv-build").exists()

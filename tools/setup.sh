@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh env [dev|bench] [DIR]  make or refresh .venv, or another one; returns in milliseconds when nothing
 #                                    changed
+#   tools/setup.sh builder           print the environment that builds the wheels, after making it if need be
 #   tools/setup.sh packages [long|bench|fresh]  install the Debian packages that tests use, that `make test-long` uses
 #                                    besides, that the bench compares with, or that `make fresh` builds its root with
 #
@@ -173,11 +174,10 @@ venv_works() {
         $venv/bin/python -c 'import pip' 2>/dev/null
 }
 
-environment() {
-    extra=${1:-}
-    stamp=$venv/.bascule-${extra:-run}
-    # The builds read the version from that module.
-    wanted="$root $(cat pyproject.toml packages/*/pyproject.toml src/bascule/__init__.py | cksum)"
+# install WHAT ARGUMENTS...: into $venv, unless $stamp says that $wanted is there.
+install() {
+    what=$1
+    shift
     if [ -x $venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
@@ -193,17 +193,42 @@ environment() {
         say "making $venv with $("$python" --version)"
         "$python" -m venv --clear $venv
     fi
-    say "installing bascule${extra:+ and what $extra needs} into $venv"
-    # All three of this repository in one command: pip then takes gabp from here and not from an index.
-    $venv/bin/python -m pip --disable-pip-version-check --no-input --quiet --quiet install \
-        --editable packages/gabp --editable packages/bascule-mod --editable ".${extra:+[$extra]}" ||
+    say "installing $what into $venv"
+    $venv/bin/python -m pip --disable-pip-version-check --no-input --quiet --quiet install "$@" ||
         fail "pip could not install; its message is above. Nothing is half done: run make again."
-    printf '%s' "$wanted" >$venv/.bascule-run
     printf '%s' "$wanted" >"$stamp"
+}
+
+environment() {
+    extra=${1:-}
+    stamp=$venv/.bascule-${extra:-run}
+    # The builds read the version from that module.
+    wanted="$root $(cat pyproject.toml packages/*/pyproject.toml src/bascule/__init__.py | cksum)"
+    # All three of this repository in one command: pip then takes gabp from here and not from an index.
+    install "bascule${extra:+ and what $extra needs}" \
+        --editable packages/gabp --editable packages/bascule-mod --editable ".${extra:+[$extra]}"
+    # Another extra has all that the daemon needs.
+    [ "$(cat "$venv/.bascule-run" 2>/dev/null)" = "$wanted" ] || printf '%s' "$wanted" >$venv/.bascule-run
+}
+
+# The environment that builds the wheels: the one for development where it is, else one with two packages in it.
+builder() {
+    [ -e .venv/.bascule-dev ] || {
+        venv=.venv-build
+        stamp=$venv/.bascule-build
+        packages=$(grep -oE '(build|hatchling)==[0-9.]+' pyproject.toml)
+        wanted="$root $packages"
+        # shellcheck disable=SC2086 # a list of words on purpose
+        install "what builds the wheels" $packages >&2
+        echo .venv-build
+        return
+    }
+    echo .venv
 }
 
 case "${1:-}" in
 env) environment "${2:-}" ;;
+builder) builder ;;
 packages) packages "${2:-}" ;;
-*) fail "usage: tools/setup.sh env [dev|bench] [DIR] | packages [bench|fresh]" ;;
+*) fail "usage: tools/setup.sh env [dev|bench] [DIR] | builder | packages [bench|fresh]" ;;
 esac

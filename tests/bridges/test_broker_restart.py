@@ -258,3 +258,18 @@ def test_loading_makes_the_indexes_that_every_change_by_itself_had_made(house, r
     restart(house)
     assert indexes(house.broker.state) == before
     assert set(house.broker.state.kept) == {"local", JERRY}
+
+
+def test_an_agent_that_had_gone_is_offline_after_a_restart_and_one_that_was_there_is_unknown(make_house):
+    house = make_house()
+    for name in ("Jerry", "Spock"):
+        house.register(name)
+    house.disconnect("Jerry", house.connect("Jerry"))
+    house.connect("Spock")
+    assert (status_of(house), status_of(house, "Spock")) == ("offline", "online")
+    for _ in range(2):
+        house.restart(down_seconds=1)
+        assert (status_of(house), status_of(house, "Spock")) == ("offline", "unknown")
+    house.call(JERRY, "agents.heartbeat", {"agentId": "Jerry"})
+    house.restart(down_seconds=1)
+    assert status_of(house) == "unknown"

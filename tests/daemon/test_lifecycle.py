@@ -67,6 +67,25 @@ def test_everybody_who_waits_gets_an_answer_when_the_daemon_stops(state):
         assert not os.path.exists(daemon.http_socket)
 
 
+def test_after_a_restart_only_an_agent_that_was_there_is_unknown(state):
+    """A connection that the daemon closes as it stops says nothing about its agent."""
+    with Living(state) as daemon:
+        local = Caller(daemon)
+        stays, leaves = local.register("Stays"), local.register("Leaves")
+        with LinkWire(daemon.link_socket) as live, LinkWire(daemon.link_socket) as lost:
+            live.hello(token=stays.token)
+            lost.hello(token=leaves.token)
+            lost.close()
+            eventually(lambda: statuses(local) == {"Stays": "online", "Leaves": "offline"}, "the connection is lost")
+            assert daemon.stop() == 0
+    with Living(state) as daemon:
+        assert statuses(Caller(daemon)) == {"Stays": "unknown", "Leaves": "offline"}
+
+
+def statuses(local):
+    return {each["agentId"]: each["status"] for each in local.get("/agents").json}
+
+
 def test_a_closed_terminal_stops_it_as_gently(state):
     with Living(state) as daemon:
         daemon.process.send_signal(signal.SIGHUP)

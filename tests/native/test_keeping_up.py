@@ -57,7 +57,7 @@ def tree(home: Path):
 
 def test_a_service_is_installed_started_and_removed_again_with_its_folders(place, manager):
     on = keeping(place)
-    assert any("ExecStart=" in line for line in on.shown())
+    assert "ExecStart=" in on.details()
     assert on.do() is None
     assert (manager / "running").exists()
     assert tree(place / "home")[-1].endswith("bascule.service")

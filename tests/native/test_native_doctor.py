@@ -62,11 +62,15 @@ def verdict(home, client):
     return checks.check_of(client)(patient)
 
 
-def test_a_version_that_was_tried_is_said_to_obey_and_another_is_not(home):
+def test_a_version_that_was_tried_is_said_to_obey_and_of_a_newer_one_nothing_bad_is_known(home):
     tried = verdict(home, "claude")
     assert tried.mark is Mark.OK
     assert "2.1.325 is known to obey" in tried.what
-    assert "99.0.0 was not tried" in verdict(home, "gemini").what
+    newer = verdict(home, "gemini")
+    assert newer.mark is Mark.OK
+    assert f"99.0.0 is newer than {checks.KNOWN['gemini']}, the last that was tried; nothing is known" in newer.what
+    write_program(home / "programs" / "gemini", "#!/bin/sh\necho 0.9.0\n")
+    assert "0.9.0 is older than" in verdict(home, "gemini").what
 
 
 def test_hooks_that_codex_does_not_trust_are_a_warning(home):

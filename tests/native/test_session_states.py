@@ -1,11 +1,13 @@
 """What a session does, cell by cell, and over scripted days with a clock that the test moves."""
 
+import os
 from datetime import timedelta
 from itertools import product
 from typing import get_args
 
 import pytest
 
+from bascule.foundation.text import short_id
 from bascule.native import sessions
 from bascule.native.hooks import Moment
 from bascule.native.states import IDLE_NOTICE, QUIET, State, following, is_probably_idle
@@ -131,3 +133,29 @@ def test_without_the_rules_of_evidence_sessions_at_work_are_called_idle(house, m
         original = sessions.NativeSessionView
         monkeypatch.setattr(sessions, "NativeSessionView", lambda **fields: original(**fields | {"probably": False}))
     assert play(house, 19, 300).false_idle != []
+
+
+def codex(house, session, **more):
+    event = {"hook_event_name": "UserPromptSubmit", "session_id": session, "cwd": "/p", "prompt": "x", **more}
+    house.call("local", "sessions.note", {"client": "codex", "event": event, "pid": os.getpid(), "pane": "%2"})
+
+
+def test_a_pane_that_two_open_sessions_name_is_neither_s():
+    """Codex runs the servers of all its sessions from one process: the pane is the one that this was started in."""
+    with House() as house:
+        codex(house, "one")
+        assert panes(house) == {"one": "%2"}
+        codex(house, "two")
+        assert panes(house) == {"one": None, "two": None}
+        codex(house, "two", hook_event_name="SessionEnd")
+        assert panes(house)["one"] == "%2"
+
+
+def panes(house):
+    return {each["session"]: each.get("pane") for each in house.call("local", "sessions.list")}
+
+
+def test_sessions_that_began_in_one_minute_are_told_apart_by_the_end_of_their_ids():
+    names = [f"01a1f06d-5c12-7000-8000-{number:012x}" for number in (0xB1, 0xB2)]
+    assert [short_id(name) for name in names] == ["000000b1", "000000b2"]
+    assert len({name[:8] for name in names}) == 1

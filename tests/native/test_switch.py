@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from terminal import on_a_terminal
 
 from bascule.cli.main import main
 from bascule.cli.setup import skill
@@ -148,18 +149,84 @@ def test_what_setup_had_put_there_before_stays_after_off(tmp_path, client):
     assert tree(tmp_path) == was
 
 
-def test_everything_is_shown_before_it_is_written_and_without_a_yes_nothing_is(tmp_path):
-    done = subprocess.run(
-        [BASCULE, "on", "claude", "--no-service", "--home", str(tmp_path), "--state-dir", str(tmp_path / "s")],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+def bascule(home, *words, typed=None):
+    """The command in a process of its own; with `typed`, on a terminal."""
+    words = [*words, "--no-service", "--home", str(home), "--state-dir", str(home / "s")]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
+    if typed is not None:
+        return on_a_terminal(*words, typed=[("Do this?", each) for each in typed], environment=environment)
+    return subprocess.run(
+        [BASCULE, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        env=environment,
     )  # fmt: skip
+
+
+def test_what_would_be_written_is_one_line_a_file_and_without_a_yes_nothing_is(tmp_path):
+    done = bascule(tmp_path, "on", "claude")
     assert done.returncode == 2
-    for name in (HOOKS["claude"], SERVERS["claude"], SKILLS["claude"]):
-        assert f"+++ {tmp_path / name}" in done.stdout
-        assert f"- make {tmp_path / name}" in done.stdout
+    assert [line.split(" (")[0] for line in done.stdout.splitlines()] == [
+        f"- make {tmp_path / name}" for name in (SERVERS["claude"], HOOKS["claude"], SKILLS["claude"])
+    ]
     assert "pass --yes" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_line_is_shown_by_print_and_nothing_is_written(tmp_path):
+    done = bascule(tmp_path, "on", "claude", "--print")
+    assert done.returncode == 0
+    for name in (HOOKS["claude"], SERVERS["claude"], SKILLS["claude"]):
+        assert f"+++ {tmp_path / name}" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_line_is_shown_at_the_question_to_a_person_who_types_d(tmp_path):
+    code, shown = bascule(tmp_path, "on", "claude", typed=["d", "n"])
+    first, _, rest = shown.partition("Do this?")
+    assert "+++" not in first
+    for name in (HOOKS["claude"], SERVERS["claude"], SKILLS["claude"]):
+        assert f"+++ {tmp_path / name}" in rest
+    assert code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("broken", HOOKS)
+def test_a_settings_file_that_cannot_be_read_leaves_out_its_client_alone(tmp_path, broken):
+    write(tmp_path / HOOKS[broken], '{"a": 1,}')
+    for command in ("on", "off"):
+        done = switch(tmp_path, command, *HOOKS, check=False)
+        assert done.returncode == 1
+        assert f"{broken} is left out: {tmp_path / HOOKS[broken]} is left as it is" in done.stderr
+        assert f"bascule {command} {broken}" in done.stderr
+        assert (tmp_path / HOOKS[broken]).read_text() == '{"a": 1,}'
+        here = {each for each in HOOKS if (tmp_path / SKILLS[each]).exists()}
+        assert here == (set(HOOKS) - {broken} if command == "on" else set())
+    assert set(tree(tmp_path)) == {str(Path(HOOKS[broken]).parent), HOOKS[broken]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['a = 1\r\nb = 2\n[c]\nd = "e"', 'a = 1\nb = 2\r\n[c]\nd = "e"\r\n', 'a = 1\nb = 2\n[c]\nd = "e"', "a = 1"],
+)
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_off_gives_lines_the_endings_back_that_codex_took_when_it_rewrote_its_file(tmp_path, text, rewritten):
+    """Its writer knows line feeds alone, and ends the last line with one."""
+    config = tmp_path / SERVERS["codex"]
+    write(config, text)
+    switch(tmp_path, "on", "codex")
+    theirs = ""
+    if rewritten:
+        theirs = '[projects."/tmp/x"]\ntrust_level = "trusted"\n'
+        lines = config.read_bytes().decode().replace("\r\n", "\n").rstrip("\n")
+        config.write_bytes(f"{lines}\n\n{theirs}".encode())
+    switch(tmp_path, "off", "codex")
+    left = config.read_bytes().decode()
+    if not rewritten:
+        assert left == text
+    else:
+        # Their own table stays behind ours, so the last line has an ending now.
+        own, _, rest = left.partition("[projects.")
+        assert own.rstrip("\n") == text.rstrip("\n")
+        assert rest == theirs.removeprefix("[projects.")
 
 
 def test_only_kinds_of_handlers_that_a_client_knows_are_written(tmp_path):

@@ -60,6 +60,7 @@ class Agents:
         self.on_groups: Callable[[str], None] | None = None
         # Called when the list of agents, or who is online, has changed.
         self.on_list: list[Callable[[], None]] = []
+        self._stopping = False
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
         state.agents.on_change = self._changed
         for agent_id, record in state.agents.rows.items():
@@ -319,11 +320,14 @@ class Agents:
             self.touch(agent_id)
 
     def disconnected(self, agent_id: str, *, gone: bool = True) -> None:
-        """A link connection that ends is its process ending (`gone`); a closed HTTP stream is not."""
+        """A link connection that ends is its process ending (`gone`); a closed HTTP stream is not.
+
+        Nor is one that we close because we stop.
+        """
         presence = self._presence.get(agent_id)
         if presence is not None and presence.connections:
             presence.connections -= 1
-            if not presence.connections and gone:
+            if not presence.connections and gone and not self._stopping:
                 self.mark_gone(agent_id)
             elif not gone:
                 self.touch(agent_id)
@@ -331,7 +335,7 @@ class Agents:
     def left(self, agent_id: str) -> None:
         """Its last session at /mcp has ended: unless it has another connection, so has the agent."""
         presence = self._presence.get(agent_id)
-        if presence is not None and not presence.connections:
+        if presence is not None and not presence.connections and not self._stopping:
             self.mark_gone(agent_id)
 
     def mark_gone(self, agent_id: str) -> None:
@@ -340,14 +344,18 @@ class Agents:
             presence.gone = True
             self._note_offline(agent_id, presence)
 
-    def unstored(self) -> list[tuple[AgentRecord, int]]:
-        """Records whose last sign of life is newer than what is stored."""
+    def unstored(self) -> list[AgentRecord]:
+        """Records as they shall be stored, where the last sign of life is another than what is."""
         out = []
         for agent_id, presence in self._presence.items():
-            if presence.seen_wall != presence.stored_wall:
-                presence.stored_wall = presence.seen_wall
-                out.append((self._state.agents.rows[agent_id], presence.seen_wall))
+            if (now := (presence.seen_wall, presence.gone)) != presence.stored:
+                presence.stored = now
+                record = self._state.agents.rows[agent_id]
+                out.append(msgspec.structs.replace(record, seen_at=presence.seen_wall, gone=presence.gone))
         return out
+
+    def stop(self) -> None:
+        self._stopping = True
 
     def long_gone(self) -> list[str]:
         limit = self._state.limits.agent_retention_ms

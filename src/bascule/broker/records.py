@@ -23,6 +23,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     registered_at: int = 0
     # As of the last write; the living value is in `state.Presence`.
     seen_at: int = 0
+    # Its last connection ended before that write: a restart does not make it unknown.
+    gone: bool = False
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

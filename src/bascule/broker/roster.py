@@ -12,20 +12,21 @@ class Presence:
 
     __slots__ = (
         *("armed_at", "connections", "gone", "online", "order"),
-        *("seen", "seen_in_this_life", "seen_wall", "stored_wall"),
+        *("seen", "seen_in_this_life", "seen_wall", "stored"),
         *("view", "view_until", "viewed", "viewed_wall"),
     )
 
-    def __init__(self, order: int, seen: float, seen_wall: int) -> None:
+    def __init__(self, order: int, seen: float, seen_wall: int, *, gone: bool) -> None:
         # Its place among all agents, the first to come first.
         self.order = order
         self.seen = seen
         self.seen_wall = seen_wall
-        self.stored_wall = seen_wall
+        # What is on disk of both.
+        self.stored = (seen_wall, gone)
         # Live link connections that act as this agent.
         self.connections = 0
         # Its last connection ended: the process is gone, whatever the clock says.
-        self.gone = False
+        self.gone = gone
         self.online = False
         # False after a restart, until it acts: whether its process still runs is not known.
         self.seen_in_this_life = False
@@ -51,7 +52,7 @@ class Roster:
         self._order = count()
 
     def add(self, record: AgentRecord, seen: float) -> None:
-        self.presences[record.agent_id] = Presence(next(self._order), seen, record.seen_at)
+        self.presences[record.agent_id] = Presence(next(self._order), seen, record.seen_at, gone=record.gone)
         self.unseen.add(record.agent_id)
         self.by_type.setdefault(record.type, set()).add(record.agent_id)
 

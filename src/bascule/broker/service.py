@@ -2,8 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
-
 from bascule.broker import rows
 from bascule.broker.agents import Agents
 from bascule.broker.broadcasts import Broadcasts
@@ -192,8 +190,8 @@ class Broker:
     def store_presence(self) -> None:
         """Last signs of life: soft state, written now and then, without a ledger record."""
         tx = Transaction()
-        for record, seen_at in self.agents.unstored():
-            tx.put(self.state.agents, record.agent_id, msgspec.structs.replace(record, seen_at=seen_at))
+        for record in self.agents.unstored():
+            tx.put(self.state.agents, record.agent_id, record)
         if tx.changes:
             self._journal.commit_quietly(tx)
 
@@ -205,6 +203,7 @@ class Broker:
         return done
 
     def end(self) -> None:
+        self.agents.stop()
         self.waits.end()
         self.events.end()
 

@@ -6,6 +6,7 @@ from typing import Any
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, connect, state_of
 from bascule.client.sync import SyncClient
+from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.identity.passphrase import read_from_tty
 from bascule.kernel.limits import MIN_PASSPHRASE_CHARS
 from bascule.local_client.exits import CONFLICT, USAGE
@@ -41,13 +42,41 @@ def run_set(args: argparse.Namespace) -> int:
         if client.call("person.status", {})["set"]:
             say("bascule: a passphrase is set already; `bascule down`, then `bascule person reset` to start over")
             return CONFLICT
-        first = read_from_tty(f"New passphrase (at least {MIN_PASSPHRASE_CHARS} characters): ")
-        if first != read_from_tty("The same again: "):
-            say("bascule: the two differ; nothing was set")
-            return USAGE
-        client.call("person.set", {"passphrase": first})
+        return _set(client, read_from_tty(f"New passphrase (at least {MIN_PASSPHRASE_CHARS} characters): "))
+
+
+def _set(client: SyncClient, first: str) -> int:
+    if first != read_from_tty("The same again: "):
+        say("bascule: the two differ; nothing was set")
+        return USAGE
+    client.call("person.set", {"passphrase": first})
     show("set; the ledger says when and by which process (bascule ledger show person)")
     return 0
+
+
+def offer(state: str, *, asks: bool) -> None:
+    """At the end of `bascule on`. Without a person what asks is refused, and that should not come as a surprise."""
+    with SyncClient.connect(state_dir=state) as client:
+        if client.call("person.status", {})["set"]:
+            return
+        show("- Some actions ask you first. You answer them with a passphrase that only you know, or with a passkey.")
+        if asks:
+            # A text that is too short, or two that differ, is asked for again; Enter ends it.
+            while first := _typed(f"  Passphrase (at least {MIN_PASSPHRASE_CHARS} characters; Enter leaves it out): "):
+                try:
+                    if _set(client, first) == 0:
+                        show("  For a touch instead of typing: bascule person passkey")
+                        return
+                except InvalidRequest as fault:
+                    say(f"bascule: {fault.message}")
+        show("- No passphrase is set. Until then, what asks is refused: bascule person set")
+
+
+def _typed(prompt: str) -> str:
+    try:
+        return read_from_tty(prompt)
+    except InvalidRequest:
+        return ""
 
 
 def run_status(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.cli.words import last_seen
 from bascule.client.client import Client
 from bascule.foundation.errors import BasculeError
-from bascule.foundation.text import one_line
+from bascule.foundation.text import one_line, short_id
 from bascule.programs.helpers.terminal import show, show_json
 
 # Events come in bursts; a person reads no faster.
@@ -142,7 +142,7 @@ def _agent(agent: dict[str, Any]) -> str:
 def _session(session: dict[str, Any]) -> str:
     says = f"{session['evidence']}, {ago(session['ageMs'])} ago"
     place = f"{session.get('directory', '-')}   ({says}{'; ' + session['notice'] if session.get('notice') else ''})"
-    name = f"{session['client']} {session['session'][:8]}"
+    name = f"{session['client']} {short_id(session['session'])}"
     return _columns(name, state_words(session), session.get("agent", ""), session.get("pane", ""), place)
 
 

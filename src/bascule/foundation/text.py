@@ -28,6 +28,7 @@ _NAMES = {"\t": "TAB", "\n": "LF", "\r": "CR", "\x1b": "ESC"}
 _KEYS = dict.fromkeys([*(code for code in range(0x20) if chr(code) not in "\t\n"), *range(0x7F, 0xA0), 0x2028, 0x2029])
 # One row of a wide screen; a notice that wraps is read as a paragraph.
 MAX_LINE_CHARS = 400
+SHORT_ID_CHARS = 8
 
 
 def visible(text: str, *, keep: str = "\n\t", already_visible: bool = False) -> str:
@@ -50,6 +51,11 @@ def visible(text: str, *, keep: str = "\n\t", already_visible: bool = False) -> 
         # A mark without a letter of its own would be drawn upon ours.
         out = re.sub(f"(?<![^{_NO_BASE}])[{marks}]+|(?<=[{marks}]{{{MAX_MARKS}}})[{marks}]+", _all_named, out)
     return out
+
+
+def short_id(name: str) -> str:
+    """The end of an id. Its beginning may be a time: two sessions of one minute would look alike."""
+    return name[-SHORT_ID_CHARS:]
 
 
 def one_line(text: str, max_chars: int | None = None, *, already_visible: bool = False) -> str:

@@ -10,7 +10,7 @@ from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
-from bascule.foundation.text import one_line
+from bascule.foundation.text import one_line, short_id
 from bascule.kernel.bridge import Bridge, Gauge, KernelServices
 from bascule.kernel.call import LOCAL, Call, agent_of
 from bascule.kernel.consent import blocks
@@ -261,7 +261,7 @@ class Native:
     def _guard(self, session: Session, reason: str) -> HookAnswer:
         """The open session keeps its hooks; that new ones will have none is said where a person looks."""
         self._record(session, "switched_off", {"digest": self._digest(reason)})
-        line = one_line(f"{session.client} {session.name[:8]}: {reason}")
+        line = one_line(f"{session.client} {short_id(session.name)}: {reason}")
         self._events.publish(Fact(kind=Kind.AGENT, event="hooks switched off", id=session.name, text=line))
         return HookAnswer(record="decided", output=answers.kept(reason))
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.stream import Stream
+from bascule.foundation.text import short_id
 from bascule.native.hooks import Hook
 from bascule.native.ports import ProcessStart
 from bascule.native.protocol import HookParams, Mode, NativeSessionView, SessionChange
@@ -79,6 +80,8 @@ class Sessions:
         self._mode_of = mode_of
         self._forgotten = forgotten
         self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        # The sessions that name a process as theirs and have not ended.
+        self._of_process: dict[int, set[str]] = {}
         self._streams: dict[Stream, str | None] = {}
         # Path -> who changed it last, and when.
         self._changed: OrderedDict[str, tuple[Session, float]] = OrderedDict()
@@ -99,12 +102,17 @@ class Sessions:
             if session.process is not None:
                 # It was resumed by another process; what the last one did is over.
                 session.state = State.UNKNOWN
+            self._leave_process(session)
             session.pid, session.process = params.pid, self._start_of(params.pid)
         # What a subagent ends is not over for the session. That a file changed says nothing about it.
         if hook.name == CONFIG_CHANGED:
             session.notice = hook.switched_off
         elif hook.agent is None or hook.moment in ("before", "after", "failed", "question", "asks"):
             self._follow(session, hook)
+        if session.state is State.ENDED:
+            self._leave_process(session)
+        elif session.pid is not None:
+            self._of_process.setdefault(session.pid, set()).add(session.name)
         self._publish(session)
         return session
 
@@ -153,7 +161,8 @@ class Sessions:
             directory=session.directory,
             pid=session.pid,
             process="verified" if verified else "claimed",
-            pane=session.pane,
+            # Codex runs the servers of all its sessions from one process, and so in one pane: it may be another's.
+            pane=session.pane if len(self._of_process.get(session.pid or 0, ())) <= 1 else None,
             calls=session.calls,
             open=len(session.open),
             mode=self._mode_of(session.client, session.directory),
@@ -214,7 +223,9 @@ class Sessions:
             recent = now - when <= COLLISION.total_seconds()
             if other is not session and recent and other.state not in (State.ENDED, State.DEAD):
                 minutes = round((now - when) / 60)
-                return f"{path} was changed {minutes} min ago by another session ({other.client} {other.name[:8]})"
+                return (
+                    f"{path} was changed {minutes} min ago by another session ({other.client} {short_id(other.name)})"
+                )
         return None
 
     def end(self) -> None:
@@ -232,6 +243,13 @@ class Sessions:
             if client in (None, session.client):
                 stream.push(change)
 
+    def _leave_process(self, session: Session) -> None:
+        names = self._of_process.get(session.pid or 0)
+        if names is not None and session.pid is not None:
+            names.discard(session.name)
+            if not names:
+                del self._of_process[session.pid]
+
     def _make_room(self) -> None:
         """Those that ended go first, then those that do nothing: sessions that somebody made up push no other out."""
         while len(self._sessions) > MAX_SESSIONS:
@@ -239,5 +257,6 @@ class Sessions:
             over = next((key for key in keys if self._sessions[key].state is State.ENDED), None)
             over = over or next((key for key in keys if not self._sessions[key].open), keys[0])
             session = self._sessions.pop(over)
+            self._leave_process(session)
             if session.open:
                 self._forgotten(session, self.give_up(session))

@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from bascule.cli.setup.blocks import BadBlock
@@ -70,6 +70,12 @@ class Change:
         )
         return "\n".join(line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + " ..." for line in lines)
 
+    def counts(self) -> tuple[int, int]:
+        """Lines that come and lines that go."""
+        # Without the two lines that name the file.
+        lines = list(difflib.unified_diff(_lines(self.old), _lines(self.new), n=0))[2:]
+        return sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines)
+
     def write(self) -> None:
         try:
             self._write()
@@ -82,6 +88,7 @@ class Change:
         self.made.paths = list(getattr(self.edit, "made", []))
         self.made.before, self.made.after = digest(self.old or ""), digest(self.new or "")
         self.made.back = list(getattr(self.edit, "back", []))
+        self.made.endings = line_endings(self.old or "")
         self._make_dirs(folder)
         if _stamp(self.target) != _stamp_of(self._status):
             raise CannotChange(
@@ -147,6 +154,30 @@ def _read(path: str, target: str) -> tuple[str | None, os.stat_result | None]:
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# What follows a digest of a last line that has no ending.
+_NO_ENDING = " none"
+
+
+def line_endings(text: str) -> list[str]:
+    """Short digests of the lines that end with CR LF, or with nothing."""
+    *lines, last = text.split("\n")
+    endings = [_short(line[:-1]) for line in lines if line.endswith("\r")]
+    return endings + ([_short(last) + _NO_ENDING] if last else [])
+
+
+def with_line_endings(text: str, endings: Collection[str]) -> str:
+    """The text with the endings that these lines had."""
+    *lines, last = text.split("\n")
+    lines = [line if line.endswith("\r") or _short(line) not in endings else line + "\r" for line in lines]
+    if not last and lines and _short(lines[-1].removesuffix("\r")) + _NO_ENDING in endings:
+        last = lines.pop().removesuffix("\r")
+    return "\n".join([*lines, last])
+
+
+def _short(line: str) -> str:
+    return digest(line)[:16]
 
 
 def _lines(text: str | None) -> list[str]:

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bascule.cli import paste
@@ -175,11 +176,16 @@ def write_changes(changes: "list[Change]", record: "Record", *, undo: bool) -> N
         record.save()
 
 
-def agreed(question: str) -> bool:
+def agreed(question: str, *, details: Callable[[], None] | None = None) -> bool:
+    """`details` shows more before the question is put again."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise WrongUsage("nobody can be asked here, so nothing was written", "run it in a terminal, or pass --yes")
-    say(f"{question} [y/N]")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    while True:
+        say(f"{question} [y/N{', d shows every line' if details is not None else ''}]")
+        answer = sys.stdin.readline().strip().lower()
+        if details is None or answer not in ("d", "details"):
+            return answer in ("y", "yes")
+        details()
 
 
 def home_of(args: argparse.Namespace) -> str:

@@ -32,7 +32,12 @@ class KeepingUp:
             return [] if service.listens(paths.link_socket(self._state)) else [started]
         if service.is_current(self._manager):
             return []
-        return [f"install and start a service of yours: {self._manager.file}", *self._manager.text.splitlines()]
+        return [f"install and start a service of yours: {self._manager.file}"]
+
+    def details(self) -> str:
+        """The text of the service that is to be installed."""
+        manager = self._manager
+        return "" if self._undo or manager is None or service.is_current(manager) else manager.text
 
     def do(self) -> str | None:
         """What went otherwise than shown."""

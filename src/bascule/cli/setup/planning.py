@@ -13,7 +13,7 @@ from typing import Any
 
 from bascule.cli.paste import PASSED_VARIABLES
 from bascule.cli.setup import blocks, texts, toml_text
-from bascule.cli.setup.changes import CannotChange, Change, Edit, digest
+from bascule.cli.setup.changes import CannotChange, Change, Edit, digest, with_line_endings
 from bascule.cli.setup.json_text import JsonText
 from bascule.cli.setup.record import Entry, Record
 
@@ -104,16 +104,17 @@ class JsonEdit:
 
 
 class TextEdit:
-    """Edits of one text, in turn."""
+    """Edits of one text, in turn. Undoing, the lines get the endings that they had."""
 
-    def __init__(self, edits: list[Edit]) -> None:
+    def __init__(self, edits: list[Edit], made: Entry | None) -> None:
         self._edits = edits
+        self._endings = made.endings if made is not None else []
 
     def __call__(self, text: str) -> str | None:
         new: str | None = text
         for edit in self._edits:
             new = edit(new or "")
-        return new
+        return with_line_endings(new, self._endings) if new and self._endings else new
 
 
 @dataclass(kw_only=True)
@@ -143,9 +144,10 @@ class Planner:
 
     def finish(self) -> Plan:
         for path, file in self._files.items():
-            edit: Edit = TextEdit(file.edits)
+            made = self.made(path) if self.undo else None
+            edit: Edit = TextEdit(file.edits, made)
             if file.applies:
-                edit = JsonEdit(file.applies, self.made(path) if self.undo else None, comments=file.comments)
+                edit = JsonEdit(file.applies, made, comments=file.comments)
             change = Change(path=path, edit=edit, mode=file.mode)
             change.made.parts = file.parts
             if change.is_needed:

@@ -28,6 +28,8 @@ class Entry(msgspec.Struct):
     before: str = ""
     after: str = ""
     back: list[tuple[int, int, str]] = []
+    # Which lines had another ending than a line feed: Codex rewrites its file with line feeds alone.
+    endings: list[str] = []
 
 
 class Record:
@@ -52,6 +54,7 @@ class Record:
         known = self._entries.setdefault(target, Entry())
         if is_first:
             known.before, known.after, known.back = entry.before, entry.after, entry.back
+            known.endings = entry.endings
         elif entry.after:
             unbroken = known.after == entry.before
             known.after = entry.after if unbroken else ""

@@ -8,10 +8,12 @@ from bascule.cli import paste
 from bascule.cli.setup.command import agreed, beside, home_of, show_changes, write_changes
 from bascule.foundation import paths
 from bascule.local_client.exits import WrongUsage
-from bascule.programs.helpers.terminal import show
+from bascule.programs.helpers.terminal import say, show
 
 if TYPE_CHECKING:
-    from bascule.cli.setup.changes import Change
+    from collections.abc import Collection
+
+    from bascule.cli.setup.changes import CannotChange, Change
     from bascule.cli.setup.keeping_up import KeepingUp
     from bascule.cli.setup.planning import SetupRequest
     from bascule.cli.setup.record import Record
@@ -22,12 +24,14 @@ examples:
   bascule on                     every client that is installed here
   bascule on claude              only this one
   bascule on claude --closed     calls are refused while the daemon cannot be asked
+  bascule on --print             every line that it would write; nothing is written
   bascule off                    everything out again, each file as it was
 
 For each client: our MCP server, hooks that report what its own tools do (nothing is refused: `bascule native mode`),
 a skill that says how to use it, for Claude Code a badge in the status line. And the daemon, as a service of yours.
-Nothing is written before you have seen all of it and said yes (--yes says it for you). docs/native.md begins with what
-hooks cannot see.
+It says what it will change and asks once; `d` at the question shows every line of it (--yes answers for you). A client
+whose settings cannot be read is left out and named; the others are set up. docs/native.md begins with what hooks cannot
+see.
 """
 
 
@@ -46,6 +50,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         if name == "on":
             parser.add_argument("--closed", action="store_true", help="refuse calls while the daemon cannot be asked")
         parser.add_argument("--no-service", action="store_true", help="leave the daemon and its service alone")
+        parser.add_argument(
+            "--print", dest="only_print", action="store_true", help="show every line of it; write nothing"
+        )
         parser.add_argument("--yes", action="store_true", help="write without asking")
         parser.add_argument("--state-dir", metavar="DIR", help="where the daemon keeps its sockets, if not as usual")
         # For tests, and for root who sets up somebody else.
@@ -53,50 +60,95 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run_switch(args: argparse.Namespace) -> int:
-    from bascule.cli.setup.planning import SetupRequest
-    from bascule.cli.setup.record import Record
-
-    request = SetupRequest(
-        bascule=paste.command(),
-        bridge_wait=beside(paste.command(), "bridge-wait"),
-        home=home_of(args),
-        state_dir=os.path.abspath(args.state_dir) if args.state_dir else None,
-        instructions=False,
-        environment=os.environ,
-    )
-    clients = _clients(args, request)
-    # Apart from what `bascule setup` made.
-    state = paths.state_dir(args.state_dir)
-    record = Record(state, paths.native_record(state))
-    changes, notes = _changes(args, request, clients, record)
-    daemon = _daemon(args, request, clients, record)
-    steps = daemon.shown() if daemon else []
-    trusts = "codex" in clients and not args.undo and _must_trust(request, changes)
-    if trusts:
-        steps.append("let Codex trust these hooks: it skips others without a word")
-    if not changes and not steps:
+    switch = _Switch(args)
+    for client, fault in switch.left_out.items():
+        again = f"bascule {'off' if args.undo else 'on'} {client}"
+        say(f"bascule: {client} is left out: {fault.message} ({fault.hint or 'mend that'}; then: {again})")
+    # A client that was left out is a part that failed.
+    code = 1 if switch.left_out else 0
+    if not switch.changes and not switch.steps:
         show("nothing to change")
-        return 0
-    show_changes(changes)
-    for change in changes:
-        # Again in short: the differences fill the screen.
-        how = "make" if change.old is None else "remove" if change.new is None else "change"
-        show(f"- {how} {change.path}")
-    for step in steps:
-        show(f"- {step}")
-    if not args.yes and not agreed("Do this?"):
+        return code
+    if args.only_print:
+        switch.show_details()
+    switch.show_summary()
+    if args.only_print:
+        return code
+    if not args.yes and not agreed("Do this?", details=switch.show_details):
         show("nothing was written")
         return 1
-    write_changes(changes, record, undo=args.undo)
-    if daemon and (problem := daemon.do()):
-        notes.append(problem)
-    if trusts:
-        notes.append(_trust(request, record))
-    if not args.undo:
-        notes.append(f"New sessions of {', '.join(clients)} report what they do: bascule sessions, bascule undo.")
-    for note in notes:
+    switch.write()
+    for note in switch.notes:
         show(f"- {note}")
-    return 0
+    if switch.daemon and not args.undo:
+        _offer_person(args)
+    return code
+
+
+class _Switch:
+    """What is to be done, known before anything is written."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from bascule.cli.setup.planning import SetupRequest
+        from bascule.cli.setup.record import Record
+
+        self._undo = args.undo
+        self._request = request = SetupRequest(
+            bascule=paste.command(),
+            bridge_wait=beside(paste.command(), "bridge-wait"),
+            home=home_of(args),
+            state_dir=os.path.abspath(args.state_dir) if args.state_dir else None,
+            instructions=False,
+            environment=os.environ,
+        )
+        named = _clients(args, request)
+        # Apart from what `bascule setup` made.
+        state = paths.state_dir(args.state_dir)
+        self._record = Record(state, paths.native_record(state))
+        self.changes, self.notes, self.left_out = _changes(args, request, named, self._record)
+        self._clients = [each for each in named if each not in self.left_out]
+        self.daemon = _daemon(args, request, self._clients, self.left_out, self._record)
+        self.steps = self.daemon.shown() if self.daemon else []
+        self._trusts = "codex" in self._clients and not args.undo and _must_trust(request, self.changes)
+        if self._trusts:
+            self.steps.append("let Codex trust these hooks: it skips others without a word")
+
+    def show_summary(self) -> None:
+        for change in self.changes:
+            how = "make" if change.old is None else "remove" if change.new is None else "change"
+            show(f"- {how} {change.path} ({_count(change)})")
+        for step in self.steps:
+            show(f"- {step}")
+
+    def show_details(self) -> None:
+        show_changes(self.changes)
+        if text := self.daemon.details() if self.daemon else "":
+            show(text)
+
+    def write(self) -> None:
+        write_changes(self.changes, self._record, undo=self._undo)
+        if self.daemon and (problem := self.daemon.do()):
+            self.notes.append(problem)
+        if self._trusts:
+            self.notes.append(_trust(self._request, self._record))
+        if not self._undo:
+            clients = ", ".join(self._clients)
+            self.notes.append(f"New sessions of {clients} report what they do: bascule sessions, bascule undo.")
+
+
+def _offer_person(args: argparse.Namespace) -> None:
+    from bascule.cli import person
+    from bascule.foundation.errors import BasculeError
+
+    try:
+        person.offer(paths.state_dir(args.state_dir), asks=not args.yes)
+    except BasculeError as fault:
+        show(f"- The daemon does not answer ({fault.message}). When it does, set a passphrase: bascule person set")
+
+
+def _count(change: "Change") -> str:
+    added, removed = change.counts()
+    return ", ".join(f"{number} lines {how}" for number, how in ((added, "added"), (removed, "removed")) if number)
 
 
 def _clients(args: argparse.Namespace, request: "SetupRequest") -> list[str]:
@@ -112,30 +164,44 @@ def _clients(args: argparse.Namespace, request: "SetupRequest") -> list[str]:
 
 def _changes(
     args: argparse.Namespace, request: "SetupRequest", clients: list[str], record: "Record"
-) -> "tuple[list[Change], list[str]]":
+) -> "tuple[list[Change], list[str], dict[str, CannotChange]]":
+    """What is to be written, what a reader should know, and the clients whose files cannot be edited."""
+    from bascule.cli.setup.changes import CannotChange
     from bascule.cli.setup.everything import add_everything
     from bascule.cli.setup.native_hooks import PROGRAM
     from bascule.cli.setup.planning import Planner
 
     changes: list[Change] = []
     notes: list[str] = []
+    left_out: dict[str, CannotChange] = {}
     for client in clients:
         planner = Planner(request, client, record, undo=args.undo, shares=True)
         add_everything(planner, beside(paste.command(), PROGRAM), closed=args.closed)
-        plan = planner.finish()
+        try:
+            plan = planner.finish()
+        except CannotChange as fault:
+            if len(clients) == 1:
+                raise
+            left_out[client] = fault
+            continue
         changes += plan.changes
         notes += plan.notes
-    return changes, notes
+    return changes, notes, left_out
 
 
 def _daemon(
-    args: argparse.Namespace, request: "SetupRequest", clients: list[str], record: "Record"
+    args: argparse.Namespace,
+    request: "SetupRequest",
+    clients: list[str],
+    left_out: "Collection[str]",
+    record: "Record",
 ) -> "KeepingUp | None":
     """None where it is not this command's: by wish, for somebody else, or while other clients still need it."""
     from bascule.cli.setup.keeping_up import KeepingUp, is_own_home, service_of
     from bascule.cli.setup.native_hooks import installed
 
-    others = [each for each in CLIENTS if each not in clients and installed(each, request)]
+    # What cannot be read may still have our hooks.
+    others = [each for each in CLIENTS if each not in clients and (each in left_out or installed(each, request))]
     if args.no_service or not is_own_home(request.home) or (args.undo and others):
         return None
     manager = service_of(args.state_dir, paths.passwd_home())

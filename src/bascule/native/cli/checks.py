@@ -17,6 +17,7 @@ from bascule.cli.setup.planning import SetupRequest
 from bascule.client import SyncClient
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError
+from bascule.foundation.text import short_id
 
 # What was seen of these is in docs/native.md, and `make test-clients` sees it again.
 KNOWN = {"claude": "2.1.325", "codex": "0.166.0", "gemini": "0.61.0"}
@@ -73,7 +74,10 @@ def _version(client: str, program: str | None, request: SetupRequest) -> str:
         return "it does not say its version"
     if found[0] == KNOWN[client]:
         return f"{found[0]} is known to obey an answer of ours"
-    return f"{found[0]} was not tried ({KNOWN[client]} obeys our answers)"
+    newer = tuple(map(int, found[0].split("."))) > tuple(map(int, KNOWN[client].split(".")))
+    if newer:
+        return f"{found[0]} is newer than {KNOWN[client]}, the last that was tried; nothing is known against it"
+    return f"{found[0]} is older than {KNOWN[client]}, which is known to obey an answer of ours: update it"
 
 
 def _seen(client: str, patient: Patient) -> str:
@@ -89,7 +93,7 @@ def _seen(client: str, patient: Patient) -> str:
         return "no session has reported since the daemon was started"
     for each in sessions:
         if each.get("notice"):
-            return f"switched off while session {each['session'][:8]} was open: {each['notice']}"
+            return f"switched off while session {short_id(each['session'])} was open: {each['notice']}"
     calls = sum(int(each.get("calls", 0)) for each in sessions)
     quiet = min(int(each["ageMs"]) for each in sessions) // 1000
     return f"{len(sessions)} sessions reported {calls} calls, the last {quiet} s ago"

@@ -6,7 +6,7 @@ from typing import Any
 
 from bascule.cli.talk import add_json, add_state_dir, ask
 from bascule.cli.top import ago, state_words
-from bascule.foundation.text import one_line
+from bascule.foundation.text import one_line, short_id
 from bascule.native.protocol import CLIENTS
 from bascule.programs.helpers.terminal import show, show_json, show_table
 
@@ -109,7 +109,8 @@ def run_sessions(args: argparse.Namespace) -> int:
     rows = [
         (
             each["client"],
-            each["session"][:8],
+            short_id(each["session"]),
+            each.get("agent", "-"),
             state_words(each),
             f"{each['evidence']}, {ago(each['ageMs'])} ago",
             f"{each.get('pid', '-')} {each.get('process', 'claimed')}",
@@ -118,8 +119,8 @@ def run_sessions(args: argparse.Namespace) -> int:
         )
         for each in sessions
     ]
-    show_table(("CLIENT", "SESSION", "STATE", "EVIDENCE", "PROCESS", "PANE", "DIRECTORY"), rows)
+    show_table(("CLIENT", "SESSION", "AGENT", "STATE", "EVIDENCE", "PROCESS", "PANE", "DIRECTORY"), rows)
     for each in sessions:
         if each.get("notice"):
-            show(f"{each['client']} {each['session'][:8]}: {one_line(each['notice'])}")
+            show(f"{each['client']} {short_id(each['session'])}: {one_line(each['notice'])}")
     return 0

@@ -6,7 +6,7 @@ from typing import Any
 from bascule.cli.talk import add_json, add_state_dir, connect
 from bascule.client.sync import SyncClient
 from bascule.foundation.errors import NotFound
-from bascule.foundation.text import one_line
+from bascule.foundation.text import one_line, short_id
 from bascule.local_client.exits import WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
 from bascule.workspace.cli.spaces import or_as_person, show_changes
@@ -101,7 +101,7 @@ def _list(args: argparse.Namespace, found: list[dict[str, Any]]) -> int:
             run["runId"],
             run["startedAt"][:19].replace("T", " "),
             run["native"]["client"],
-            run["native"]["session"][:8],
+            short_id(run["native"]["session"]),
             one_line(run["native"]["title"], MAX_TITLE_CHARS),
         )
         for run in found[: args.n]
