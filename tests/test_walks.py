@@ -35,7 +35,8 @@ BOUNDS = {
     "send": (37, 78),
     # Its pauses end within the walk or behind it, which is a few hops more or less.
     "remote": (67, 266),
-    "shell": (82, 290),
+    # The last of its files asks whether a command that a person approved runs where this one could exchange its script.
+    "shell": (83, 290),
     "click": (70, 173),
     "game": (54, 172),
     "touch": (42, 90),

@@ -22,6 +22,7 @@ from bascule.workspace.ports import (
     Captured,
     CheckpointFault,
     Command,
+    Extent,
     FileFault,
     Kept,
     LogPage,
@@ -52,6 +53,9 @@ class MemoryRoot:
         self._directory = path
         self.path = path
         self.identity = (1, id(self.files))
+
+    def extent(self) -> Extent:
+        return frozenset({("", self.path)})
 
     @property
     def files(self) -> Files:

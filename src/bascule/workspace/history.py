@@ -100,8 +100,7 @@ class History:
     async def undo(self, call: Call, params: UndoParams, effect: RecordedEffect) -> UndoResult:
         record = self._undoable(params)
         space = self._spaces.find(record.space_id)
-        turn = space.turns.take()
-        await within(None, turn)
+        await within(None, await self._spaces.take_turn(space))
         try:
             checkpoints = await self._opened(space)
             pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
@@ -148,8 +147,7 @@ class History:
         record = self.committable(params)
         space = self._spaces.find(record.space_id)
         change_set = await self.change_set(record)
-        turn = space.turns.take()
-        await within(None, turn)
+        await within(None, await self._spaces.take_turn(space))
         left: list[PathReason] = []
         try:
             checkpoints = await self._opened(space)
@@ -365,8 +363,7 @@ class History:
     async def make_copy(self, run: Run, space: Space) -> None:
         """A workspace with the same content at the same path, as far as commands can see."""
         checkpoints = await self._opened(space)
-        turn = space.turns.take()
-        await within(None, turn)
+        await within(None, await self._spaces.take_turn(space))
         try:
             tree = await self._threads.do(checkpoints.take)
         finally:

@@ -67,6 +67,23 @@ class ResolvedPath:
         self.close()
 
 
+# The parts of file systems that a directory shows: of each the device and a path in it.
+Extent = frozenset[tuple[str, str]]
+
+
+def overlap(one: Extent, other: Extent) -> bool:
+    """Whether a file can be in both."""
+    return any(
+        device == its_device and (_holds(path, its_path) or _holds(its_path, path))
+        for device, path in one
+        for its_device, its_path in other
+    )
+
+
+def _holds(above: str, below: str) -> bool:
+    return f"{below}/".startswith(f"{above.rstrip('/')}/")
+
+
 class Root(Protocol):
     """An open workspace directory: everything happens beneath its descriptor, links included."""
 
@@ -101,6 +118,9 @@ class Root(Protocol):
 
     def digest(self, place: ResolvedPath, max_bytes: int) -> str | None:
         """SHA-256 of a regular file; None when there is none or it is larger."""
+
+    def extent(self) -> Extent:
+        """What it shows now: it may have been moved, and something mounted in it, since it was opened."""
 
     def fileno(self) -> int:
         """The directory's descriptor: what a sandbox binds, so that no name is ever followed a second time."""
@@ -137,7 +157,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     # Every `.git` of the workspace, if the caller knows; else they are looked for.
     repositories: tuple[str, ...] | None = None
     # Files it runs, by the SHA-256 that a person has approved: it sees these bytes or does not start. With a timeout
-    # the other commands of the space stand still while it runs, so that none can exchange them.
+    # the other commands of this space and of those that overlap with it stand still while it runs, so that none can
+    # exchange them, and it is ended when somebody else does.
     sealed: Mapping[WorkspacePath, str] = {}
 
 
@@ -159,7 +180,7 @@ class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
     times: int = 1
 
 
-EndedBy = Literal["exit", "timeout", "cancelled", "memory", "processes", "cpu", "disk", "lost"]
+EndedBy = Literal["exit", "timeout", "cancelled", "memory", "processes", "cpu", "disk", "exchanged", "lost"]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,7 +110,10 @@ class Runner:
     async def _run_exclusively(self, run: Run, space: Space) -> None:
         queued = run.changes and not run.record.on_copy
         if queued and run.stop is None:
-            run.turn = space.turns.take()
+            run.turn = await self._spaces.take_turn(space)
+            if run.stop is not None:
+                # It was ended meanwhile, when there was no turn to give up yet.
+                run.turn.cancel()
             await within(None, run.turn)
             queued = not run.turn.cancelled()
             run.turn = None

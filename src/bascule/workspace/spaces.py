@@ -1,21 +1,24 @@
 """Spaces: directories with a sandbox and a history. The same real directory is the same space."""
 
 import asyncio
+import contextlib
 import os.path
 from collections.abc import Callable
 
 from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound, Overloaded
 from bascule.foundation.ids import new_id
 from bascule.kernel.call import Call, Principal, proof_of
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
-from bascule.workspace.exclusive import Exclusive
+from bascule.workspace.exclusive import Exclusive, Turns
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
 from bascule.workspace.ports import (
     Checkpoints,
     CheckpointStore,
+    Extent,
     FileFault,
     Files,
     Root,
@@ -31,9 +34,9 @@ from bascule.workspace.threads import Threads
 class Space:
     """A space of this life: what is open of it is opened when it is first needed."""
 
-    def __init__(self, record: SpaceRecord, limits: WorkspaceLimits) -> None:
+    def __init__(self, record: SpaceRecord, limits: WorkspaceLimits, turns: Turns) -> None:
         self.record = record
-        self.turns = Exclusive(limits.max_queued_runs)
+        self.turns = Exclusive(turns, self._extent, limits.max_queued_runs)
         self.opening = asyncio.Lock()
         self.root: Root | None = None
         self.sandbox: Sandbox | None = None
@@ -46,6 +49,9 @@ class Space:
     @property
     def space_id(self) -> str:
         return self.record.space_id
+
+    def _extent(self) -> Extent:
+        return frozenset({("", self.record.path)}) if self.root is None else self.root.extent()
 
 
 class Spaces:
@@ -78,6 +84,7 @@ class Spaces:
         self.problem: str | None = None
         self.table: Table[SpaceRecord] = Table("spaces", SpaceRecord)
         self.live: dict[str, Space] = {}
+        self._turns = Turns()
         for key, record in store.load("spaces", SpaceRecord):
             self.table.rows[key] = record
 
@@ -104,7 +111,7 @@ class Spaces:
         record = self.record(space_id)
         space = self.live.get(space_id)
         if space is None:
-            space = self.live[space_id] = Space(record, self._limits)
+            space = self.live[space_id] = Space(record, self._limits, self._turns)
         return space
 
     async def open(self, call: Call, params: SpaceOpenParams, check_real: Callable[[str], None]) -> SpaceRecord:
@@ -143,7 +150,7 @@ class Spaces:
         tx.subject = record.space_id
         tx.details = {"path": record.path, **proof_of(call)}
         tx.put(self.table, record.space_id, record)
-        space = self.live[record.space_id] = Space(record, self._limits)
+        space = self.live[record.space_id] = Space(record, self._limits, self._turns)
         space.root = root
         await self._journal.commit(tx, call.principal, call.method)
         return record
@@ -159,6 +166,13 @@ class Spaces:
                     space.root = None
                     raise FileFault(f"{space.record.path} leads to {moved} now; open that as a space of its own")
             return space.root
+
+    async def take_turn(self, space: Space) -> Deferred[None]:
+        """Settled when nobody else changes any of its files; `space.turns.give_back` ends it."""
+        with contextlib.suppress(FileFault):
+            # What is excluded is known by the directory itself. One that is gone has no files.
+            await self.root_of(space)
+        return space.turns.take()
 
     async def sandbox_of(self, space: Space) -> Sandbox:
         if space.sandbox is not None:

@@ -1,5 +1,6 @@
 """A workspace, its sandbox, and commands in it."""
 
+import itertools
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -8,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bascule.kernel.policy.programs import ProgramRules
+from bascule.workspace.machine.files.extents import extent_of
 from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from bascule.workspace.machine.sandbox.space import SpaceSandbox
-from bascule.workspace.ports import Command, OnOutput, Outcome, RunningCommand
+from bascule.workspace.ports import Command, Extent, OnOutput, Outcome, RunningCommand
 from faults.lacking import missing_here
 from patience import PATIENCE
 
 NO_RULES = ProgramRules()
+# Ids of processes: no two of one shelf are alike.
+NUMBERS = itertools.count(1)
 
 
 class Folder:
@@ -29,6 +33,9 @@ class Folder:
     def fileno(self) -> int:
         return self._descriptor
 
+    def extent(self) -> Extent:
+        return extent_of(self._descriptor, self.path)
+
     def close(self) -> None:
         os.close(self._descriptor)
 
@@ -40,7 +47,6 @@ class Space:
         self.sandboxes = sandboxes
         self.sandbox = sandbox
         self.path = Path(folder.path)
-        self._number = 0
 
     async def start(
         self,
@@ -53,10 +59,9 @@ class Space:
         on_output: OnOutput = lambda *_: None,
         **more: Any,
     ) -> RunningCommand:
-        self._number += 1
         return await self.sandbox.start(
             Command(
-                process_id=f"prc_{self.path.name}_{self._number}",
+                process_id=f"prc_{next(NUMBERS)}",
                 command=command,
                 cwd=cwd,
                 env=env or {},
@@ -95,7 +100,7 @@ async def a_space(
     folder = Folder(tmp_path / name)
     if owner is not None:
         os.chown(folder.path, owner, owner)
-    sandbox = ours.open(f"spc_{name}", folder, network=network, kind=kind)
+    sandbox = ours.open(f"spc_{name.replace('/', '-')}", folder, network=network, kind=kind)
     try:
         yield Space(ours, sandbox, folder)
     finally:

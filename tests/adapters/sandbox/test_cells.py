@@ -30,9 +30,9 @@ from patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 READY = {"ready": {"seen": []}}
-ENDED = {"ended": {"fault": None, "status": 0, "why": None, "left": 0, "cpu": 0.0, "clean": True}}
+ENDED = {"ended": {"fault": None, "status": 0, "why": None, "left": 0, "cpu": 0.0, "clean": True, "moved": False}}
 SETUP = messages.Setup(
-    environment={}, watch=messages.Watch(cpu_seconds=1), rlimits=[], nice=0, look=[], scope=0,
+    environment={}, watch=messages.Watch(cpu_seconds=1), rlimits=[], nice=0, look=[], workspace="", guarded=[], scope=0,
     filter="", listen=False, seccomp_number=0,
 )  # fmt: skip
 

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 
 from bascule.workspace.machine.files import sentences, temporary
 from bascule.workspace.machine.files.beneath import O_PATH, Found, Opener
+from bascule.workspace.machine.files.extents import extent_of
 from bascule.workspace.machine.files.syscalls import rename_new
 from bascule.workspace.paths import WorkspacePath
-from bascule.workspace.ports import FileFault, ResolvedPath
+from bascule.workspace.ports import Extent, FileFault, ResolvedPath
 from bascule.workspace.protocol import MAX_CONTENT_BYTES, FileEntry
 
 # Evidence: outside checkpoints, and read-only for commands and for file operations alike.
@@ -56,6 +57,9 @@ class WorkspaceRoot:
 
     def fileno(self) -> int:
         return self._descriptor
+
+    def extent(self) -> Extent:
+        return extent_of(self._descriptor, self.path)
 
     @property
     def closed(self) -> bool:

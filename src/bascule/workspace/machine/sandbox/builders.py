@@ -149,7 +149,8 @@ class BubblewrapBuilder(Supervised):
         files = await asyncio.to_thread(self._approved, command) if command.sealed else ()
         # No other command has these bytes in its cell, so none may get it.
         alone = command.process_id if files else None
-        return CellPlan((home, masked, seals.shape, alone), command.programs, home, seals, files)
+        guarded = bool(files) and command.timeout is not None
+        return CellPlan((home, masked, seals.shape, alone), command.programs, home, seals, files, guarded)
 
     async def _new_seals(self, places: tuple[str, ...], *, quiet: bool) -> Plan:
         try:
@@ -255,6 +256,8 @@ class BubblewrapBuilder(Supervised):
             rlimits=rlimits(machine.groups, self._limits),
             nice=0 if "cpu" in machine.groups.kept else NICE,
             look=[bound.where for bound in opened],
+            workspace=self.workspace,
+            guarded=[place for place, _ in plan.files] if plan.guarded else [],
             scope=machine.scope if self._network else 0,
             **self.filter(confined=True, unix_sockets=self._unix_sockets),
         )
@@ -328,6 +331,8 @@ class BareBuilder(Supervised):
             rlimits=rlimits(machine.groups, self._limits),
             nice=0,
             look=[],
+            workspace=self.workspace,
+            guarded=[],
             scope=0,
             **self.filter(confined=False),
         )

@@ -16,3 +16,5 @@ class CellPlan(NamedTuple):
     seals: Plan = NO_SEALS
     # Place in the workspace and content: such a cell is for this command alone.
     files: tuple[tuple[str, bytes], ...] = ()
+    # Whether the command ends when somebody puts another file in the place of one of them.
+    guarded: bool = False

@@ -27,6 +27,8 @@ class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu: float
     # Whether the cell may be used again.
     clean: bool
+    # Whether something on the way to a guarded file was moved or made anew.
+    moved: bool
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +66,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rlimits: list[tuple[int, int]]
     nice: int
     look: list[str]
+    # Where commands begin, and the files in it that no other may replace while they run.
+    workspace: str
+    guarded: list[str]
     # Landlock scopes, or 0.
     scope: int
     # A BPF program in hex, or "".

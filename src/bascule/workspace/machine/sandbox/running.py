@@ -31,6 +31,20 @@ BURST_BYTES = 4 * 1024 * 1024
 REST_SECONDS = 0.004
 LIMITS_NAMES: dict[str, EndedBy] = {"cpu": "cpu", "memory": "memory", "processes": "processes", "disk": "disk"}
 
+ENDED_BY_US: dict[str | None, tuple[int, EndedBy]] = {
+    "timeout": (TIMED_OUT, "timeout"),
+    "cancelled": (KILLED, "cancelled"),
+    "exchanged": (KILLED, "exchanged"),
+}
+EXCHANGED = (
+    "another file was put in the place of a script that was approved, so the command was ended; look at what is there,"
+    " and run it again to ask again"
+)
+MOVED = (
+    "a script that was approved, or a directory that leads to it, was moved or made anew while the command ran: what"
+    " ran may be another file than the one that was shown"
+)
+
 StreamName = Literal["stdout", "stderr"]
 
 
@@ -188,20 +202,18 @@ class Running:
                 notes.append("cwd must be a directory of the workspace")
             return CANNOT_START, "exit"
         code = exit_code(ended.status)
+        if ended.moved:
+            notes.append(EXCHANGED if ended.why == "exchanged" else MOVED)
         by = which_limit(ended, counts, code)
         if by is not None:
             notes.append(reached(by, self._limits))
         if counts.processes and by != "processes":
             notes.append(reached("processes", self._limits))
-        match ended.why:
-            case "timeout":
-                return TIMED_OUT, "timeout"
-            case "cancelled":
-                return KILLED, "cancelled"
-            case _:
-                if ended.left and by is None:
-                    notes.append(left_running(ended.left))
-                return code, by or "exit"
+        if ended.why in ENDED_BY_US:
+            return ENDED_BY_US[ended.why]
+        if ended.left and by is None:
+            notes.append(left_running(ended.left))
+        return code, by or "exit"
 
     def _lost(self, counts: Counts, notes: list[str]) -> tuple[int, EndedBy]:
         """The cell ended, not only the command."""

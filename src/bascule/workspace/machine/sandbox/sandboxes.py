@@ -18,6 +18,7 @@ from bascule.workspace.machine.sandbox.groups import find_groups
 from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.output import Spool
 from bascule.workspace.machine.sandbox.space import Builder, Room, SpaceSandbox
+from bascule.workspace.machine.sandbox.standstill import Standstill
 from bascule.workspace.machine.sandbox.supervisor import Supervisor
 from bascule.workspace.ports import Doors, LogPage, Root, SandboxFault
 
@@ -90,6 +91,7 @@ class Sandboxes:
         self._shelf = SpoolShelf(spool, self._limits)
         self._opened = itertools.count(1)
         self._room = Room(self._limits.all_cells)
+        self._standstill = Standstill()
         self._machine: Machine | None = None
         self._problem: tuple[str | None] | None = None
 
@@ -129,7 +131,9 @@ class Sandboxes:
                 readable=self._readable,
                 doorway=Doorway(self._doors if door else None, space_id),
             )
-        return SpaceSandbox(builder, self._shelf, self._room, self._limits)
+        return SpaceSandbox(
+            builder, self._shelf, self._room, self._limits, standstill=self._standstill, extent=root.extent
+        )
 
     def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
         return self._shelf.page(process_id, stream, offset, limit)

@@ -14,7 +14,8 @@ from bascule.workspace.machine.sandbox.groups import Counts
 from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.output import HeadAndTail, Spool
 from bascule.workspace.machine.sandbox.running import Running, Stream
-from bascule.workspace.ports import Command, OnOutput, ProgramRun, SandboxFault
+from bascule.workspace.machine.sandbox.standstill import Standstill
+from bascule.workspace.ports import Command, Extent, OnOutput, ProgramRun, SandboxFault
 
 SHELL = "/bin/sh"
 
@@ -78,7 +79,16 @@ class Room:
 class SpaceSandbox:
     """The port's `Sandbox`."""
 
-    def __init__(self, builder: Builder, spools: Spools, room: Room, limits: SandboxLimits) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        spools: Spools,
+        room: Room,
+        limits: SandboxLimits,
+        *,
+        standstill: Standstill,
+        extent: Callable[[], Extent],
+    ) -> None:
         self._builder = builder
         self._spools = spools
         self._room = room
@@ -95,50 +105,36 @@ class SpaceSandbox:
         self._syncing: set[asyncio.Future[list[str]]] = set()
         # What was found while a command ran, for the next one that ends.
         self._notes: list[str] = []
-        # Cleared while a command with files that a person approved runs: nobody else here may exchange them.
-        self._open = asyncio.Event()
-        self._open.set()
+        self._standstill = standstill.join(extent, lambda: tuple(self._running))
         self._closed = False
         self.kind = builder.kind
 
     async def start(self, command: Command, on_output: OnOutput) -> Running:
         request = self._request(command)
-        if not self._open.is_set():
-            await self._open.wait()
+        await self._standstill.wait()
         if command.sealed and command.timeout is not None:
             return await self._start_alone(command, request, on_output)
         plan = await self._builder.plan(command, quiet=not self._running)
-        cell = self._warm(plan.shape) if self._open.is_set() else None
+        cell = self._warm(plan.shape) if self._standstill.free else None
         if cell is not None:
             # A cell may have died while nobody needed it, and nobody heard of it yet.
             with contextlib.suppress(OSError):
                 return self._run(cell, plan, command, request, on_output)
         cell = await self._new(plan)
-        if not self._open.is_set():
-            await self._open.wait()
+        await self._standstill.wait()
         return self._run_new(cell, plan, command, request, on_output)
 
     async def _start_alone(self, command: Command, request: bytes, on_output: OnOutput) -> Running:
-        """Every other command of this space stands still from before the files are read until this one has ended.
-
-        The files are bound over their paths, but another command may rename what is there, and the mount goes with it.
-        """
-        self._open.clear()
+        """Every other command that can reach the files stands still from before they are read until it has ended."""
         try:
-            for other in tuple(self._running):
-                await other.pause()
+            await self._standstill.begin()
             plan = await self._builder.plan(command, quiet=not self._running)
             running = self._run_new(await self._new(plan), plan, command, request, on_output)
         except BaseException:
-            self._go_on()
+            self._standstill.end()
             raise
-        running.outcome.add_done_callback(lambda _: self._go_on())
+        running.outcome.add_done_callback(lambda _: self._standstill.end())
         return running
-
-    def _go_on(self) -> None:
-        for cell in tuple(self._running):
-            cell.resume()
-        self._open.set()
 
     def _run_new(self, cell: Cell, plan: CellPlan, command: Command, request: bytes, on_output: OnOutput) -> Running:
         try:
@@ -159,6 +155,7 @@ class SpaceSandbox:
             await cell.gone
         if self._syncing:
             await asyncio.wait(self._syncing)
+        self._standstill.leave()
         await self._builder.close()
 
     # -- cells

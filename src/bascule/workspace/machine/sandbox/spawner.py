@@ -24,13 +24,14 @@ import resource
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 
 # typing costs each cell 5 ms at its start; who checks types has read it already.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any, NoReturn
 
 # The sender keeps requests below this.
@@ -38,6 +39,11 @@ MAX_REQUEST_BYTES = 256 * 1024
 # How often limits that the kernel does not keep for us are looked at; a command shorter than this pays nothing.
 TICK_SECONDS = 0.25
 
+# inotify: a name was moved away or there, made, deleted; and more happened than the kernel keeps.
+IN_NAMES = 0x40 | 0x80 | 0x100 | 0x200
+IN_Q_OVERFLOW = 0x4000
+# Descriptor of the watch, what happened, a cookie, the length of the name that follows.
+IN_EVENT = struct.Struct("iIII")
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
@@ -57,6 +63,73 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 class Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+class Guard:
+    """Notices when a path stops leading to the file that is bound over it.
+
+    A rename in another mount namespace takes such a mount away or along, and the kernel lets it. Names are watched in
+    the directories themselves, so that a rename is seen wherever it is made, and however shortly it lasts.
+    """
+
+    def __init__(self, libc: ctypes.CDLL, workspace: str, places: list[str]) -> None:
+        self.libc = libc
+        self.workspace = workspace
+        self.paths = [f"{workspace}/{place}" for place in places]
+        # Something on the way to one of them was moved or made anew.
+        self.moved = False
+        self.descriptor = check(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify_init1")
+        # By the descriptor of the watch.
+        self.names: dict[int, set[bytes]] = {}
+        for folder, name in self.steps():
+            self.names.setdefault(check(self.watch(folder), f"inotify_add_watch {folder}"), set()).add(name)
+        self.files = {path: identity(path) for path in self.paths}
+        for path, (device, _) in self.files.items():
+            # What is bound lies in bwrap's own memory.
+            if device == identity(os.path.dirname(path))[0]:
+                raise OSError(f"{path} was exchanged while the sandbox started; run it again")
+
+    def steps(self) -> Iterator[tuple[str, bytes]]:
+        """Each directory on the way to each file, through links and beside them, and the name that counts there."""
+        for path in self.paths:
+            for way in {path, os.path.realpath(path)}:
+                folder, name = os.path.split(way)
+                while f"{folder}/".startswith(f"{self.workspace}/"):
+                    yield folder, os.fsencode(name)
+                    folder, name = os.path.split(folder)
+
+    def watch(self, folder: str) -> int:
+        return self.libc.inotify_add_watch(self.descriptor, os.fsencode(folder), IN_NAMES)  # type: ignore[no-any-return] # C's int
+
+    def is_touched(self) -> bool:
+        """Since it was asked last."""
+        touched = False
+        while True:
+            try:
+                data = os.read(self.descriptor, 64 * 1024)
+            except BlockingIOError:
+                return touched
+            at = 0
+            while at < len(data):
+                watch, what, _, length = IN_EVENT.unpack_from(data, at)
+                at += IN_EVENT.size + length
+                name = data[at - length : at].rstrip(b"\0")
+                touched = touched or bool(what & IN_Q_OVERFLOW) or name in self.names.get(watch, ())
+
+    def is_exchanged(self) -> bool:
+        """Whether another file stands where one of them was. Where none stands, none can be run."""
+        if not self.is_touched():
+            return False
+        self.moved = True
+        for folder, name in self.steps():
+            # A new directory has no watch yet.
+            if (watch := self.watch(folder)) >= 0:
+                self.names.setdefault(watch, set()).add(name)
+        for path, expected in self.files.items():
+            with contextlib.suppress(OSError):
+                if identity(path) != expected:
+                    return True
+        return False
 
 
 class Spawner:
@@ -87,6 +160,8 @@ class Spawner:
         if first:
             self.look_at_leftovers()
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self.guard: Guard | None = None
+        self.poll = select.poll()
 
     # -- before the first command
 
@@ -111,6 +186,9 @@ class Spawner:
         for path in wanted["look"]:
             found = os.lstat(path)
             seen.append([found.st_dev, found.st_ino])
+        if wanted["guarded"]:
+            self.guard = Guard(libc, wanted["workspace"], wanted["guarded"])
+            self.poll.register(self.guard.descriptor, select.POLLIN)
         if wanted["scope"]:
             self.scope(libc, wanted["scope"])
         listener: list[int] = []
@@ -176,8 +254,14 @@ class Spawner:
         self.why = why
         self.finish()
 
+    def check_guarded(self) -> None:
+        if self.guard is not None and self.guard.is_exchanged():
+            self.end("exchanged")
+
     def finish(self) -> None:
         left = self.kill_all()
+        if self.guard is not None and self.guard.is_exchanged():
+            self.why = "exchanged"
         self.main = 0
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = used.ru_utime + used.ru_stime
@@ -190,6 +274,7 @@ class Spawner:
                     "left": left,
                     "cpu": cpu - self.cpu_before,
                     "clean": self.is_clean(),
+                    "moved": self.guard is not None and self.guard.moved,
                 }
             }
         )
@@ -413,19 +498,20 @@ class Spawner:
         bell, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(bell, select.POLLIN)
+        self.poll.register(self.control, select.POLLIN)
+        self.poll.register(bell, select.POLLIN)
         next_tick = 0.0
         while True:
             # A command has a tick ahead: it came by `receive`.
-            ready = poll.poll(max(0.0, next_tick - time.monotonic()) * 1000 if self.main else None)
+            ready = self.poll.poll(max(0.0, next_tick - time.monotonic()) * 1000 if self.main else None)
             for descriptor, _ in ready:
                 if descriptor == bell:
                     with contextlib.suppress(BlockingIOError):
                         os.read(bell, 4096)
                     if self.main:
                         self.reap()
+                elif descriptor != self.control.fileno():
+                    self.check_guarded()
                 else:
                     self.receive()
                     next_tick = time.monotonic() + TICK_SECONDS
@@ -434,7 +520,7 @@ class Spawner:
                 next_tick = time.monotonic() + TICK_SECONDS
 
 
-NOTHING_RAN = {"status": 0, "why": None, "left": 0, "cpu": 0.0, "clean": True}
+NOTHING_RAN = {"status": 0, "why": None, "left": 0, "cpu": 0.0, "clean": True, "moved": False}
 
 
 def check(result: int, what: str) -> int:
@@ -442,6 +528,11 @@ def check(result: int, what: str) -> int:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
+
+
+def identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 def free_bytes(path: str) -> int:
