@@ -22,6 +22,7 @@ set -eu
 #   busybox-static  one more way to reach a denied program
 #   tmux      shows announcements in its status line
 #   chromium  the browser whose pages attack the port in tests/web/test_browser.py, and which shows the console
+#   firefox-esr  the other browser whose pages agents read and type into: 76 MB, five seconds to install
 #   libatomic1  of the Node that drives it in tests/console
 #   xvfb dbus at-spi2-core openbox fonts-dejavu-core  a desktop without a screen: X server, buses, window manager
 #   python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5  our fixture programs, one per toolkit
@@ -36,7 +37,7 @@ set -eu
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window: the bench is tested with its peers
 #   curl      what a command inside a space asks an agent with
 #   time      one more way to run a program; dash has no keyword for it
-TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium libatomic1 xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland kwin-wayland libgl1-mesa-dri libegl-mesa0 kwin-style-breeze gcc libc6-dev qtwayland5 qt6-wayland gir1.2-gtklayershell-0.1 iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium firefox-esr libatomic1 xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland kwin-wayland libgl1-mesa-dri libegl-mesa0 kwin-style-breeze gcc libc6-dev qtwayland5 qt6-wayland gir1.2-gtklayershell-0.1 iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
 # And `make test-long`:
 #   gnome-shell  GNOME without a screen: 121 packages, 90 MB, one and a half minutes to install, so not for every test run
 #   libglib2.0-bin  has gsettings, which switches the extension on there

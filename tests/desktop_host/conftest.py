@@ -13,7 +13,7 @@ Start = Callable[..., Program]
 
 
 # Files whose tests say nothing of X11: they are run on every rig.
-ON_EVERY_RIG = frozenset({"test_toolkits", "test_stale", "test_other_programs"})
+ON_EVERY_RIG = frozenset({"test_toolkits", "test_stale", "test_other_programs", "test_browsers"})
 RIGS = {"xvfb": Desktop, "sway": WaylandDesktop, "kwin": KwinDesktop}
 
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """KWin draws on the processor here, and the parts that it shares with sway are tried there: one of each toolkit."""
     for item in items:
         values = getattr(getattr(item, "callspec", None), "params", {})
-        if values.get("desktop") == "kwin" and values.get("app") not in ("gtk4", "qt6"):
+        if values.get("desktop") == "kwin" and values.get("app") not in ("gtk4", "qt6", "chromium", "firefox"):
             item.add_marker(pytest.mark.long)
 
 

@@ -3,8 +3,12 @@
 import subprocess
 
 import pytest
+from browsers import TITLE, open_browser
+from desktop_rig import until
 
-from bascule.programs.desktop_host.linux.clipboard import ClipboardThread
+from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, Fetches
+
+PHRASE = {"phrase": "CONFIRM"}
 
 # A program that owns the clipboard, as any editor does: its text, until it ends.
 OWNER = """
@@ -20,7 +24,9 @@ READ = """
 import gi
 gi.require_version("Gtk", "3.0"); gi.require_version("Gdk", "3.0")
 from gi.repository import Gdk, Gtk
-print(Gtk.Clipboard.get(Gdk.SELECTION_CLIPBOARD).wait_for_text())
+import sys
+for _ in sys.stdin:
+    print(Gtk.Clipboard.get(Gdk.SELECTION_CLIPBOARD).wait_for_text(), flush=True)
 """
 
 
@@ -47,34 +53,101 @@ def clipboard(desktop):
     thread.close()
 
 
+@pytest.fixture
 def read(desktop):
-    command = ["/usr/bin/python3", "-c", READ]
-    done = subprocess.run(command, env=desktop.environment, capture_output=True, text=True, check=True, timeout=60)
-    return done.stdout.rstrip("\n")
+    """What a paste would give, as another program sees it. It runs already: a text is there for moments only."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    process = desktop.spawn("/usr/bin/python3", "-c", READ, **pipes)
+
+    def read():
+        process.stdin.write("\n")
+        return process.stdout.readline().rstrip("\n")
+
+    read()
+    yield read
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
 
 
-def test_what_was_there_is_given_back(desktop, clipboard, copy):
+def test_what_was_there_is_given_back(clipboard, copy, read):
     copy("mine é")
     saved = clipboard.save()
     clipboard.offer("typed")
-    assert read(desktop) == "typed"
+    assert read() == "typed"
     assert clipboard.restore(saved) == "restored"
-    assert read(desktop) == "mine é"
+    assert read() == "mine é"
 
 
-def test_what_the_person_copies_while_a_text_is_typed_stays(desktop, clipboard, copy):
+def test_what_the_person_copies_while_a_text_is_typed_stays(clipboard, copy, read):
     copy("old")
     saved = clipboard.save()
     clipboard.offer("typed")
     copy("newer")
     assert clipboard.restore(saved) == "restored"
-    assert read(desktop) == "newer"
+    assert read() == "newer"
 
 
-def test_a_typed_text_that_a_clipboard_manager_took_does_not_stay_there(desktop, clipboard, copy):
+def test_a_typed_text_that_a_clipboard_manager_took_does_not_stay_there(clipboard, copy, read):
     copy("old")
     saved = clipboard.save()
     clipboard.offer("a secret 中")
     copy("a secret 中")
     clipboard.restore(saved)
-    assert read(desktop) == "old"
+    assert read() == "old"
+
+
+def test_what_was_there_is_given_back_after_a_browser_has_pasted(desktop, host, copy, read):
+    """Chromium fetches a text twice and inserts the second: given back too soon, the page gets the person's."""
+    browser = open_browser(desktop, "chromium")
+    try:
+        page = {"window": {"titlePattern": TITLE}}
+        field = {"selector": {"byRole": "AXTextField", "titleContains": "Name"}}
+        shown = {"selectorExists": field["selector"]}
+        host.call("desktop.waitUntil", route=page, condition=shown, timeoutMs=30_000)
+        copy("mine é")
+        result = host.act("desktop.typeText", route=page, target=field, text="typed")
+        browser.until(name="typed")
+        assert (result["typed"], result["effect"], result["clipboard"]) == (True, "confirmed", "restored")
+        assert read() == "mine é"
+    finally:
+        browser.kill()
+
+
+def test_what_was_there_is_given_back_when_a_text_is_aborted_that_nobody_pastes(desktop, host, copy, read):
+    program = desktop.start_bare("count")
+    try:
+        until(lambda: desktop.shows(program.title), "the window is there")
+        copy("mine é")
+        typing = host.later("desktop.typeText", route={"app": {"pid": program.pid}}, text="typed", confirm=PHRASE)
+        until(lambda: read() == "typed", "the text is on the clipboard")
+        host.call("desktop.abort", executionId=typing.request_id)
+        assert typing.answer()["error"]["code"] == "DESKTOP_ABORTED"
+        assert read() == "mine é"
+    finally:
+        program.kill()
+
+
+def test_a_text_that_nobody_but_a_clipboard_manager_fetches_is_not_typed(desktop, host, copy, read):
+    program = desktop.start_bare("count")
+    try:
+        until(lambda: desktop.shows(program.title), "the window is there")
+        copy("mine é")
+        typing = host.later("desktop.typeText", route={"app": {"pid": program.pid}}, text="typed", confirm=PHRASE)
+        until(lambda: read() == "typed", "another program has fetched it")
+        result = typing.result()
+        assert (result["typed"], result["effect"], result["clipboard"]) == (False, "none", "restored")
+        assert read() == "mine é"
+    finally:
+        program.kill()
+
+
+def test_a_text_is_over_only_when_nobody_fetches_it_any_more():
+    fetches = Fetches()
+    assert fetches.over() is None
+    assert fetches.over(-1) is False
+    fetches.note()
+    # Fetched just now: a second time may follow.
+    assert fetches.over() is None
+    until(fetches.over, "it is quiet")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
@@ -60,6 +61,9 @@ _MULTI_LINE: Final = 17
 # Of an object in Cache.GetItems: itself, application, parent, place, number of children, interfaces, name, role,
 # description, states.
 _ITEM_FIELDS: Final = 10
+# In the place of each object that is inside a text.
+_OBJECT: Final = "\ufffc"
+_PADDED: Final = re.compile("([\U00010000-\U0010ffff])\ufeff")
 _CHECKABLE: Final = frozenset({"AXCheckBox", "AXRadioButton"})
 
 # Program's bus name, path of the object, kind of event ("StateChanged:checked").
@@ -292,13 +296,23 @@ class Accessibility:
             return await self.text(element.key, quirks)
         return None
 
+    async def title(self, element: Element, quirks: Quirks) -> str:
+        """Its name, or the text that it has in the place of one, without what is inside it."""
+        if not is_unnamed_text(element, quirks):
+            return element.title
+        text = await self.text(element.key, quirks) or ""
+        return " ".join(text.replace(_OBJECT, " ").split())[:MAX_NAME_CHARS]
+
     async def text(self, key: Key, quirks: Quirks) -> str | None:
         end = -1
         if quirks.text_needs_end:
             end = await self.bus.prop(key.program, key.path, TEXT, "CharacterCount") or 0
         end = min(end, MAX_VALUE_CHARS) if end >= 0 else end
         text = await self.bus.maybe(key.program, key.path, TEXT, "GetText", "ii", (0, end))
-        return None if text is None else str(text)[:MAX_VALUE_CHARS]
+        if text is None:
+            return None
+        plain = _PADDED.sub(r"\1", str(text)) if quirks.text_padded else str(text)
+        return plain[:MAX_VALUE_CHARS]
 
     # -- changes --
 
@@ -332,6 +346,13 @@ class Accessibility:
         detail = message.body[0] if message.body else ""
         for listener in tuple(self._listeners):
             listener(message.sender or "", message.path or "", f"{message.member}:{detail}")
+
+
+def is_unnamed_text(element: Element, quirks: Quirks) -> bool:
+    """A field is not: what is in it is its value, and what is in a password field is not read."""
+    if not quirks.text_unnamed or element.title or element.secret or element.role in roles.TYPED_INTO:
+        return False
+    return TEXT in element.native and "showing" in element.states
 
 
 def has_value(element: Element) -> bool:

@@ -25,6 +25,10 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True):
     showing: bool = True
     # Names in the bulk answer may be '' although the object has one.
     names_missing: bool = False
+    # What is written in a page has no name: it is the text of its paragraph.
+    text_unnamed: bool = False
+    # Its texts have U+FEFF behind each character beyond 16 bits: it counts in UTF-16, and AT-SPI in characters.
+    text_padded: bool = False
     # GetText(0, -1) gives '': the end must be said.
     text_needs_end: bool = False
     # What has no name is called after its class: "GtkMenuButton".
@@ -49,7 +53,7 @@ GTK4: Final = Quirks(
 )
 # Its cache is always empty, in an old signature.
 QT: Final = Quirks(bulk=False, text_unit="utf-16", pace=Pace(0.1, _PROMPT))
-GECKO: Final = Quirks(names_missing=True)
+GECKO: Final = Quirks(names_missing=True, text_unnamed=True, text_padded=True)
 SLOWEST: Final = Pace(0.25, _PATIENT)
 
 

@@ -39,7 +39,8 @@ def origin(window: Window, top: Rect, inside: Sequence[Rect]) -> tuple[int, int]
     """
     for place in (window.rect, window.outer):
         if top[2:] == place[2:]:
-            return place[:2]
+            # Firefox counts from the corner of its buffer as well, and says where in it its window begins.
+            return place.x - top.x, place.y - top.y
     wider, higher = top.width - window.rect.width, top.height - window.rect.height
     if wider >= 0 and higher >= 0:
         parts = [each for each in inside if not each.empty]

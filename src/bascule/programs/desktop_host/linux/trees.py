@@ -18,6 +18,7 @@ from bascule.programs.desktop_host.linux.accessibility import (
     elements_of,
     enable,
     has_value,
+    is_unnamed_text,
     state_names,
 )
 from bascule.programs.desktop_host.linux.actions import Actions
@@ -265,12 +266,15 @@ class Trees:
             element.rect = element.rect.moved(*offset)
 
     async def _read_values(self, a11y: Accessibility, tree: Tree, quirks: Quirks) -> None:
-        wanted = [each for each in tree.elements if has_value(each)][:MAX_VALUES]
+        wanted = [each for each in tree.elements if has_value(each) or is_unnamed_text(each, quirks)]
+        # Of a long page what can be seen comes first.
+        wanted.sort(key=lambda each: not each.on_screen)
 
         async def read(element: Element) -> None:
+            element.title = await a11y.title(element, quirks)
             element.value = await a11y.value(element, quirks)
 
-        await asyncio.gather(*map(read, wanted))
+        await asyncio.gather(*map(read, wanted[:MAX_VALUES]))
 
     async def refreshed(self, element: Element) -> Element | None:
         async with self._asking() as a11y:
@@ -281,6 +285,7 @@ class Trees:
             quirks = await a11y.quirks(program)
             node.parent = "" if element.depth > 1 else ROOT
             (now, _), *_ = elements_of(program, quirks, [node])
+            now.title = await a11y.title(now, quirks)
             now.value = await a11y.value(now, quirks)
             relative = quirks.window_relative or element.key.program in self._placeless
             now.rect = element.rect if relative else await self._extents(a11y, element.key)

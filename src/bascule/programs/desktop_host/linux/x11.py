@@ -40,7 +40,6 @@ class X11:
         self.display.set_error_handler(lambda *_: None)
         self.root: Any = self.display.screen().root
         self._atoms: dict[str, int] = {}
-        self._has_res = bool(self.display.query_extension("X-Resource"))
 
     def close(self) -> None:
         self.display.close()
@@ -155,15 +154,9 @@ class X11:
         return (sides[0], sides[1], sides[2], sides[3])
 
     def _pid(self, window: Any) -> int:
-        if self._has_res:
-            # The server knows whose connection it is; _NET_WM_PID is what a program says of itself.
-            try:
-                spec = [{"client": window.id, "mask": res.LocalClientPIDMask}]
-                for each in self.display.res_query_client_ids(spec).ids:
-                    if each.value:
-                        return int(each.value[0])
-            except (Xlib.error.XError, AttributeError):
-                self._has_res = False
+        # _NET_WM_PID is what a program says of itself.
+        if pid := client_pid(self.display, window):
+            return pid
         found = self._property(window, "_NET_WM_PID")
         return int(found[0]) if found else 0
 
@@ -246,6 +239,19 @@ class X11:
         if child.id in {self._top(each) for each in handles}:
             return "window"
         return "popup" if self._pid(child) == pid else None
+
+
+def client_pid(connection: Any, window: Any) -> int:
+    """Whose connection a window belongs to, as the server knows. 0: it does not tell."""
+    try:
+        spec = [{"client": window.id, "mask": res.LocalClientPIDMask}]
+        for each in connection.res_query_client_ids(spec).ids:
+            if each.value:
+                return int(each.value[0])
+    except (Xlib.error.XError, AttributeError):
+        # The window is gone, or the server has no X-Resource.
+        pass
+    return 0
 
 
 def _text(value: Any) -> str:

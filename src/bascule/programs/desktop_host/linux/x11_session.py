@@ -181,7 +181,7 @@ class X11Hands:
         try:
             for part in parts:
                 halt.check()
-                offering = asyncio.ensure_future(asyncio.to_thread(clipboard.offer, part))
+                offering = asyncio.ensure_future(asyncio.to_thread(clipboard.offer, part, window.pid))
                 await asyncio.shield(offering)
                 try:
                     await self.chord(("ctrl", "v"), halt, window)

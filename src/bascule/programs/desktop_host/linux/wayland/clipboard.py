@@ -12,11 +12,13 @@ import msgspec
 
 from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.linux.clipboard import (
+    HALT_SECONDS,
     MAX_SAVED_BYTES,
     MAX_SAVED_TARGETS,
     NOT_DATA,
     SAVE_SECONDS,
     TAKE_SECONDS,
+    Fetches,
 )
 from bascule.programs.desktop_host.linux.wayland.connection import Connection, Object
 from bascule.programs.desktop_host.ports import Clipboard as Outcome
@@ -25,13 +27,9 @@ from bascule.programs.desktop_host.ports import Halt
 TEXT_TYPES: Final = ("text/plain;charset=utf-8", "UTF8_STRING", "text/plain", "TEXT", "STRING")
 # Clipboard managers that keep a history leave out what says this.
 SECRET_HINT: Final = "x-kde-passwordManagerHint"  # noqa: S105 - the name of a type
-# How often it is looked whether somebody stopped us.
-HALT_SECONDS: Final = 0.02
 _READ_BYTES: Final = 64 * 1024
 # How soon a full pipe is looked at again.
 _PIPE_SECONDS: Final = 0.001
-# What a program gets to see the end of what it has read, before the clipboard is given back.
-SETTLE_SECONDS: Final = 0.05
 
 
 class Saved(msgspec.Struct):
@@ -53,7 +51,7 @@ class WaylandClipboard:
         # What we have put there, as long as nobody else did.
         self._source: Object | None = None
         self._content: dict[str, bytes] = {}
-        self._taken = asyncio.Event()
+        self._fetches = Fetches()
         # Who asked and did not get it asks again, or shows nothing.
         self._sending = Tasks(lambda _name, _error: None)
 
@@ -123,7 +121,7 @@ class WaylandClipboard:
     def offer(self, text: str) -> None:
         """From the next write on a paste gives this text. Kept until `flush`, so that a key can go with it."""
         data = text.encode()
-        self._taken.clear()
+        self._fetches = Fetches()
         self._own({**dict.fromkeys(TEXT_TYPES, data), SECRET_HINT: b"secret"})
 
     def _own(self, content: dict[str, bytes]) -> None:
@@ -142,6 +140,7 @@ class WaylandClipboard:
         self._sending.start(self._send(descriptor, data, text=kind in TEXT_TYPES), "clipboard")
 
     async def _send(self, descriptor: int, data: bytes, *, text: bool) -> None:
+        fetches = self._fetches
         os.set_blocking(descriptor, False)
         try:
             async with asyncio.timeout(TAKE_SECONDS):
@@ -152,9 +151,8 @@ class WaylandClipboard:
         finally:
             os.close(descriptor)
         if text:
-            # GTK 3 drops what it has not read to the end when the clipboard changes hands.
-            await asyncio.sleep(SETTLE_SECONDS)
-            self._taken.set()
+            # Read to the end; GTK 3 would drop what is still in the pipe when the clipboard changes hands.
+            fetches.note()
 
     def _on_cancelled(self, source: Object) -> None:
         if self._source is source:
@@ -164,15 +162,10 @@ class WaylandClipboard:
 
     async def wait_taken(self, halt: Halt) -> bool:
         """Whether somebody fetched the text since it was offered."""
-        end = asyncio.get_running_loop().time() + TAKE_SECONDS
-        while not self._taken.is_set():
+        while (over := self._fetches.over()) is None:
             halt.check()
-            if asyncio.get_running_loop().time() > end:
-                return False
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HALT_SECONDS):
-                    await self._taken.wait()
-        return True
+            await asyncio.sleep(HALT_SECONDS)
+        return over
 
     async def restore(self, saved: Saved) -> Outcome:
         if self._source is not None:

@@ -13,11 +13,9 @@ from dbus_fast import Message, MessageType, Variant
 
 from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.linux.bus import Bus, BusError
-from bascule.programs.desktop_host.linux.clipboard import SAVE_SECONDS, TAKE_SECONDS
+from bascule.programs.desktop_host.linux.clipboard import HALT_SECONDS, SAVE_SECONDS, TAKE_SECONDS, Fetches
 from bascule.programs.desktop_host.linux.wayland.clipboard import (
-    HALT_SECONDS,
     SECRET_HINT,
-    SETTLE_SECONDS,
     TEXT_TYPES,
     write_all,
 )
@@ -47,7 +45,7 @@ class GnomeClipboard:
         self._owner: str | None = None
         self._session = ""
         self._content = b""
-        self._taken = asyncio.Event()
+        self._fetches = Fetches()
         # Who asked and did not get it asks again, or shows nothing.
         self._sending = Tasks(lambda _name, _error: None)
 
@@ -91,13 +89,13 @@ class GnomeClipboard:
         try:
             bus = await self._opened()
             self._content = text.encode()
-            self._taken.clear()
+            self._fetches = Fetches()
             types = Variant("as", [*TEXT_TYPES, SECRET_HINT])
             await bus.call(str(self._owner), self._session, _SESSION, "SetSelection", "a{sv}", ({"mime-types": types},))
         except BusError as error:
             raise NotReachable(f"GNOME's clipboard cannot be used: {error}") from error
         await self._wait(KEEPER_SECONDS, None)
-        self._taken.clear()
+        self._fetches = Fetches()
 
     def _on_message(self, message: Message) -> None:
         if (
@@ -122,20 +120,16 @@ class GnomeClipboard:
             os.close(descriptor)
         await self._bus.call(*call, "SelectionWriteDone", "ub", (serial, True))
         if text:
-            # GTK 3 drops what it has not read to the end when the clipboard changes hands.
-            await asyncio.sleep(SETTLE_SECONDS)
-            self._taken.set()
+            # Read to the end; GTK 3 would drop what is still in the pipe when the clipboard changes hands.
+            self._fetches.note()
 
     async def wait_taken(self, halt: Halt) -> bool:
         """Whether somebody fetched the text since it was offered."""
         return await self._wait(TAKE_SECONDS, halt)
 
     async def _wait(self, seconds: float, halt: Halt | None) -> bool:
-        end = asyncio.get_running_loop().time() + seconds
-        while not self._taken.is_set():
+        while (over := self._fetches.over(seconds)) is None:
             if halt is not None:
                 halt.check()
-            if asyncio.get_running_loop().time() > end:
-                return False
             await asyncio.sleep(HALT_SECONDS)
-        return True
+        return over
