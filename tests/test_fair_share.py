@@ -14,7 +14,7 @@ def run():
     def inside(scene):
         async def main():
             async with asyncio.timeout(PATIENCE):
-                await scene(FairShare(calls_per_turn=2))
+                await scene(FairShare(calls_per_turn=2, on_fault=pytest.fail))
 
         asyncio.run(main())
 
@@ -56,7 +56,7 @@ def test_a_turn_that_takes_long_does_not_renew_the_share():
     """On the daemon's own loop, whose time moves on within a turn."""
 
     async def scene():
-        turns = FairShare(calls_per_turn=2)
+        turns = FairShare(calls_per_turn=2, on_fault=pytest.fail)
         let_in = []
         for _ in range(3):
             let_in.append(turns.take("Tom"))
@@ -152,3 +152,29 @@ def test_a_task_that_was_cancelled_while_it_waited_leaves_the_line_moving(run):
         assert first.cancelled()
 
     run(scene)
+
+
+def test_a_callback_that_fails_is_reported_and_the_others_go_on():
+    """Before, the line stayed marked as being served: nobody behind it was called until somebody new waited."""
+
+    async def scene():
+        faults, done = [], []
+        turns = FairShare(calls_per_turn=1, on_fault=faults.append)
+
+        def fail():
+            raise ZeroDivisionError
+
+        for who in ("Ann", "Bob"):
+            assert turns.take(who)
+        turns.wait("Ann", 0, fail)
+        later(turns, "Ann", done, "Ann")
+        later(turns, "Bob", done, "Bob")
+        await until(done, 2)
+        assert sorted(done) == ["Ann", "Bob"]
+        assert [type(error) for error in faults] == [ZeroDivisionError]
+
+    async def bounded():
+        async with asyncio.timeout(PATIENCE):
+            await scene()
+
+    asyncio.run(bounded())

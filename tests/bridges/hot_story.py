@@ -5,6 +5,7 @@ import json
 import random
 import socket
 
+import pytest
 from hot_model import (
     AGENTS,
     BURST,
@@ -115,7 +116,7 @@ class Story:
             house.clock,
             log=lambda *_, **__: None,
             requests=jsonrpc.Requests({each.name: each.params for each in house.gate.methods.values()}),
-            turns=FairShare(calls_per_turn=10**9),
+            turns=FairShare(calls_per_turn=10**9, on_fault=pytest.fail),
             mcp_sessions=None,
         )
         wire = Wire()

@@ -4,7 +4,9 @@ import pytest
 from broker_acts import JERRY, SPOCK, ack, answer, cancel, events_named, reply, send, show, take, wait
 
 from bascule.broker.limits import BrokerLimits
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.errors import Conflict, Forbidden, NotFound
+from gabp import codec
 
 SECOND = 1_000
 
@@ -235,3 +237,92 @@ def test_a_timed_out_ticket_that_was_never_fetched_outlives_its_time_to_live(hou
     house.advance(30 * 60)
     with pytest.raises(NotFound, match="ticket expired"):
         show(house, "t")
+
+
+# -- answers that fit into one frame --
+
+LARGE = "x" * (1024 * 1024 - 2)
+
+
+def encoded(answer):
+    return len(codec.encode(answer))
+
+
+def settled_with_large_answers(house, count):
+    tickets = [f"t{number}" for number in range(count)]
+    for ticket in tickets:
+        send(house, ticket, by=SPOCK)
+        reply(house, ticket, LARGE)
+    return tickets
+
+
+def test_gathered_answers_come_in_parts_that_fit_into_a_frame(house):
+    left = tickets = settled_with_large_answers(house, 9)
+    seen = []
+    while left:
+        part = house.call(SPOCK, "replies.gather", {"ticketIds": left})
+        assert part["done"]
+        assert encoded(part) < MAX_LINK_FRAME_BYTES
+        seen += [each["ticketId"] for each in part["replies"]]
+        left = part.get("more", [])
+    assert seen == tickets
+
+
+def test_without_its_bound_the_same_gathering_would_be_larger_than_a_frame(house, monkeypatch):
+    """The control of the test above."""
+    monkeypatch.setattr("bascule.broker.gathering.MAX_HANDOVER_BYTES", 1 << 40)
+    tickets = settled_with_large_answers(house, 9)
+    assert encoded(house.call(SPOCK, "replies.gather", {"ticketIds": tickets})) > MAX_LINK_FRAME_BYTES
+
+
+def test_what_a_gathering_leaves_out_for_its_size_counts_as_answered(house):
+    tickets = settled_with_large_answers(house, 6)
+    send(house, "open", by=SPOCK)
+    answer = house.call(SPOCK, "replies.gather", {"ticketIds": [*tickets, "open"], "count": 6, "waitMs": 60_000})
+    assert answer["done"]
+    assert answer["open"] == ["open"]
+    assert len(answer["replies"]) + len(answer["more"]) == 6
+
+
+def test_later_replies_come_in_parts_and_the_first_is_in_each(house):
+    """Any receiver can post a hundred of them: the reply that its sender waits for stays readable."""
+    send(house, "t", by=SPOCK)
+    for number in range(12):
+        reply(house, "t", f"{number} {LARGE[:-3]}")
+    seen, more = [], 1
+    while more:
+        part = house.call(SPOCK, "replies.wait", {"ticketId": "t", "after": len(seen)})
+        assert encoded(part) < MAX_LINK_FRAME_BYTES
+        assert part["payload"].startswith("0 ")
+        seen += [each["payload"].partition(" ")[0] for each in part["replies"]]
+        more = part.get("more", 0)
+        assert len(seen) + more == 12
+    assert seen == [str(number) for number in range(12)]
+
+
+def test_metadata_counts_for_the_size_of_an_answer(house):
+    send(house, "t", by=SPOCK)
+    for number in range(100):
+        reply(house, "t", number, metadata={"x": "y" * 60_000})
+    part = house.call(SPOCK, "replies.wait", {"ticketId": "t"})
+    assert encoded(part) < MAX_LINK_FRAME_BYTES
+    assert len(part["replies"]) + part["more"] == 100
+
+
+def test_a_ticket_and_a_conversation_fit_into_a_frame(house):
+    for number in range(9):
+        send(house, f"t{number}", LARGE, by=SPOCK, conversationId="thread")
+    for number in range(9):
+        reply(house, "t8", f"{number} {LARGE[:-3]}")
+    shown = house.call(SPOCK, "tickets.show", {"ticketId": "t8"})
+    assert encoded(shown) < MAX_LINK_FRAME_BYTES
+    assert len(shown["replies"]) + shown["moreReplies"] == 9
+    seen, before = [], {}
+    while True:
+        part = house.call(SPOCK, "conversations.show", {"conversationId": "thread", **before})
+        assert encoded(part) < MAX_LINK_FRAME_BYTES
+        seen = [each["ticketId"] for each in part["tickets"]] + seen
+        if not part.get("more"):
+            break
+        before = {"before": seen[0]}
+    assert seen == [f"t{number}" for number in range(9)]

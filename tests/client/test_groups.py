@@ -52,3 +52,19 @@ def test_the_first_answer_is_enough_and_time_may_run_out(daemon):
         ann.reply(tickets[0], "yes")
         first = client.gather(tickets, count=1, timeout=30)
         assert ([reply.payload for reply in first.replies], first.open, first.done) == (["yes"], [tickets[1]], True)
+
+
+def test_answers_that_do_not_fit_into_one_frame_are_gathered_all_the_same(daemon):
+    """Nine of a megabyte: `too_large` before, for ever."""
+    large = "x" * (1024 * 1024 - 2)
+    with (
+        SyncClient.connect(daemon.state_dir) as client,
+        SyncClient.connect(daemon.state_dir, "Large", register=True) as large_agent,
+    ):
+        tickets = [client.send("Large", f"{number}?").ticket_id for number in range(9)]
+        for ticket in tickets:
+            large_agent.reply(ticket, large)
+        gathered = client.gather(tickets, timeout=30)
+    assert [each.ticket_id for each in gathered.replies] == tickets
+    assert all(each.payload == large for each in gathered.replies)
+    assert (gathered.more, gathered.open, gathered.done) == ([], [], True)

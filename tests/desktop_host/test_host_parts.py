@@ -25,6 +25,7 @@ from bascule.desktop.protocol import (
     TypeTextOptions,
     WaitUntilCall,
 )
+from bascule.kernel.evidence import EvidenceRoot
 from bascule.programs.desktop_host.elements import Key, arrange, clip
 from bascule.programs.desktop_host.executions import Execution, Executions
 from bascule.programs.desktop_host.geometry import NOWHERE, Rect
@@ -32,12 +33,14 @@ from bascule.programs.desktop_host.linux.accessibility import Accessibility, Nod
 from bascule.programs.desktop_host.linux.clipboard import pieces
 from bascule.programs.desktop_host.linux.keys import keysym_name, known_keys
 from bascule.programs.desktop_host.linux.toolkits import GECKO, GTK3, GTK4, PLAIN, QT, quirks_of
+from bascule.programs.desktop_host.linux.wayland import gnome_link
 from bascule.programs.desktop_host.matching import first_visible, matches
 from bascule.programs.desktop_host.peers import Client, PeerId
-from bascule.programs.desktop_host.ports import Aborted, Window
+from bascule.programs.desktop_host.ports import Aborted, NotReachable, Window
 from bascule.programs.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.programs.desktop_host.refs import Ambiguous, Refs, find_again, fingerprint_of, read_fingerprint
 from bascule.programs.desktop_host.routes import KEEP_OUT, is_kept_out, resolve
+from bascule.programs.desktop_host.service import Host
 from bascule.programs.desktop_host.tokens import Grant, Tokens
 from bascule.testing.clock import FakeClock
 
@@ -491,5 +494,52 @@ def test_a_stopped_execution_lets_nothing_through():
             execution.halt.check()
         with pytest.raises(Aborted):
             execution.halt.pause(60)
+
+    asyncio.run(story())
+
+
+# -- a shell that answers late --
+
+
+class LateDesktop:
+    """A desktop whose shell is asked when it opens, as GNOME's is."""
+
+    def __init__(self, link):
+        self._link = link
+
+    async def open(self):
+        await self._link.open()
+
+    async def close(self):
+        self._link.close()
+
+
+def test_a_shell_that_does_not_answer_in_time_is_asked_again_by_the_next_call(tmp_path, monkeypatch):
+    """A bus that takes the connection and says nothing: a suspended shell looks like it."""
+    monkeypatch.setattr(gnome_link, "ANSWER_SECONDS", 0.05)
+
+    async def story():
+        path = str(tmp_path / "bus")
+        taken = []
+
+        async def silent(_reader, writer):
+            taken.append(writer)
+
+        server = await asyncio.start_unix_server(silent, path)
+        link = gnome_link.GnomeLink({"DBUS_SESSION_BUS_ADDRESS": f"unix:path={path}"})
+        logged = []
+        root = EvidenceRoot(str(tmp_path))
+        service = Host(LateDesktop(link), root, FakeClock(), lambda event, **fields: logged.append(event))
+        # Not the end: what does not answer may answer later, and every call looks again.
+        await service.open()
+        assert logged == ["not_reachable"]
+        assert service._ready
+        with pytest.raises(NotReachable, match="does not answer within"):
+            await link.open()
+        assert len(taken) == 2
+        for writer in taken:
+            writer.close()
+        server.close()
+        root.close()
 
     asyncio.run(story())

@@ -99,7 +99,7 @@ class _Scene:
             self.house.clock,
             log=self.house._log,
             requests=self._requests,
-            turns=FairShare(),
+            turns=FairShare(on_fault=lambda error: self._faults.append({"exception": error})),
             mcp_sessions=self._mcp_sessions,
         )
         connection.connection_made(transport)

@@ -185,6 +185,21 @@ def test_the_end_of_the_daemon_ends_the_games_it_started_and_answers_who_waits(p
     assert not any(map(is_alive, pids))
 
 
+@pytest.mark.parametrize("started", [True, False], ids=["a game that was stopped", "a game that never ran"])
+def test_who_waits_at_a_stopped_game_is_answered_when_the_daemon_ends(place, started):
+    place.list_mod(RISKY, "one")
+    with place.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
+        if started:
+            wire.call("games.start", {"gameId": "one"})
+            wire.call("games.stop", {"gameId": "one"})
+        since = wire.call("games.events", {"gameId": "one"})["cursor"]
+        waiting = wire.request("games.events", {"gameId": "one", "since": since, "waitMs": 60_000})
+        wire.call("games.status", {"gameId": "one"})
+        daemon.process.send_signal(signal.SIGTERM)
+        assert wire.answer(waiting)["result"]["events"] == []
+        assert daemon.process.wait(PATIENCE) == 0
+
+
 @pytest.mark.req("GAME-TRUST-10")
 def test_under_the_restrictive_policy_games_are_watched_and_not_played(place):
     with place.live(policy="restrictive") as daemon, LinkWire(daemon.link_socket).hello() as wire:

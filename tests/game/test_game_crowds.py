@@ -12,7 +12,7 @@ from two_ends import opened
 
 from bascule.foundation.errors import Overloaded
 from bascule.game.calls import Calls
-from bascule.game.events import MAX_DROPPED_CHANNELS, EventLog
+from bascule.game.events import MAX_DROPPED_CHANNELS, MAX_WAITERS, EventLog
 from bascule.game.subscriptions import MAX_CHANNELS_PER_CLIENT, Subscriptions
 from bascule_mod import Endpoint, Mod
 from gabp import envelopes, messages
@@ -225,6 +225,17 @@ async def test_one_waits_for_the_next_event_and_may_stop_waiting():
     assert log._waiters == []
     # A wait from before something that is here already is over at once.
     assert log.wait(0, ("b",), 5).done()
+
+
+def test_more_readers_than_may_wait_are_refused_and_not_answered_with_nothing():
+    """An empty page at once would have them ask again at once."""
+    log = event_log()
+    waiting = [log.wait(0, (), 5) for _ in range(MAX_WAITERS)]
+    assert not any(each.done() for each in waiting)
+    with pytest.raises(Overloaded, match="readers wait for this game's events"):
+        log.wait(0, (), 5)
+    waiting[0].cancel()
+    assert not log.wait(0, (), 5).done()
 
 
 @pytest.mark.req("GAME-EVENT-3")

@@ -1,11 +1,14 @@
 """`bridge.json`, sockets and tokens: what a launch leaves on disk for the mod to find, and for nobody else."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
 import re
 import stat
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,7 +16,7 @@ import msgspec
 import pytest
 from arcade import arcade
 from living import run_command
-from playground import Playground, on_loop, playground
+from playground import Playground, on_loop, playground, until
 
 from bascule.foundation.clock import SystemClock
 from bascule.game import life
@@ -186,3 +189,56 @@ async def test_a_token_is_checked_over_stdio_too(tmp_path):
 def test_a_mod_listens_on_loopback_only():
     with Mod("x", endpoint=Endpoint(transport="tcp", address="0", token="t" * 64)).running() as mod:
         assert mod._server._listener.getsockname()[0] == "127.0.0.1"
+
+
+# -- another program holds the lock --
+
+
+@contextlib.contextmanager
+def locked(path):
+    """By another program, which never lets it go by itself: as a bridge that was suspended while it wrote."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    script = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    lock = str(path) + ".lock"
+    with subprocess.Popen([sys.executable, "-c", script, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
+        assert held.stdout.read(1) == b"\n"
+        yield
+        held.stdin.close()
+
+
+@on_loop
+async def test_a_lock_that_is_held_holds_neither_the_loop_nor_a_game_with_an_environment(tmp_path, monkeypatch):
+    monkeypatch.setattr("bascule.game.machine.bridge_file.LOCK_SECONDS", 0.2)
+    async with playground(tmp_path) as ground:
+        ground.write()
+        with locked(ground.bridge_json):
+            status = await ground.games.start("arena", PATIENCE)
+            assert status.state == "live"
+            assert not ground.bridge_json.exists()
+            assert any("another program holds its lock" in str(each.get("error")) for each in ground.logged)
+            await ground.games.stop("arena")
+
+
+@on_loop
+async def test_a_game_that_reads_only_the_file_says_who_holds_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("bascule.game.machine.bridge_file.LOCK_SECONDS", 0.2)
+    async with playground(tmp_path) as ground:
+        ground.write(discovery="file")
+        with locked(ground.bridge_json):
+            status = await ground.games.start("arena", PATIENCE)
+            assert "another program holds" in status.problem
+            assert str(ground.bridge_json) in status.problem
+        # The next one finds it free.
+        assert (await ground.games.start("arena", PATIENCE)).problem != status.problem
+        await ground.games.stop("arena")
+
+
+@on_loop
+async def test_what_could_not_be_written_at_once_is_written_when_the_lock_is_free(tmp_path):
+    path = tmp_path / "gabp" / "bridge.json"
+    file = BridgeJson(str(path), SystemClock(), lambda *_, **__: None)
+    await file.publish("mine", "arena", "t" * 64, Address(transport="tcp", where="1"), alone=False, seconds=1)
+    with locked(path):
+        file.withdraw("mine")
+        assert path.exists()
+    await until(lambda: not path.exists())

@@ -32,6 +32,7 @@ from bascule.mesh.protocol import (
     Reply,
     Taken,
 )
+from bascule.mesh.records import Peer
 from gabp import codec
 
 
@@ -203,6 +204,56 @@ def test_a_node_that_says_hello_without_end_has_its_outbox_once_in_a_while(three
     three.settle()
     # The last one is not forgotten.
     assert looks == ["evil", "evil"]
+
+
+def test_a_hello_is_no_look_at_every_ticket(three: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    laptop = three["laptop"]
+    tickets = [laptop.send("Ada", "Mallory@evil") for _ in range(30)]
+    three.settle()
+    arrived = laptop.mesh.state.home.rows
+    assert all("evil" in arrived[each].arrived for each in tickets)
+    evil = laptop.mesh.state.peer("evil")
+    three["evil"].house.run(three["evil"].post.disconnect)
+    looks: list[int] = []
+    has_lost = Peer.has_lost
+    monkeypatch.setattr(Peer, "has_lost", lambda peer, life, seq: looks.append(seq) or has_lost(peer, life, seq))
+
+    def hello(life: str, began: Anchor, started: int) -> int:
+        looks.clear()
+        _say(three, "laptop", Hello(life=life, began=began, started=started), settle=False)
+        laptop.house.advance(1)
+        return len(looks)
+
+    assert hello(evil.life, Anchor(evil.seq, evil.head), evil.started) < 10
+    # Behind all that it has confirmed: an honest restart.
+    assert hello("later", Anchor(evil.seq + 100, evil.head), evil.started + 1) < 10
+    # The control: one that says it has lost all of it is looked at ticket by ticket, and gets them again.
+    assert hello("lost", Anchor(), evil.started + 2) >= 30
+    assert all("evil" not in arrived[each].arrived for each in tickets)
+
+
+@pytest.mark.req("MESH-TRUST-8")
+def test_hellos_and_receipts_count_against_the_limit_of_their_node(
+    three: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = three["desk"]
+    three["evil"].house.run(three["evil"].post.disconnect)
+    monkeypatch.setattr(desk.engine._arrivals, "_max_items", 10)
+    greeted: list[str] = []
+    desk.engine.on_hello.append(lambda name, _hello: greeted.append(name))
+    hello = Hello(life="l", began=Anchor(), started=three.clock.wall_ms())
+    _say(three, "desk", *[hello] * 40, settle=False)
+    assert len(greeted) == 10
+    read: list[int] = []
+    add = desk.engine._arrivals.receipts.add
+    monkeypatch.setattr(
+        desk.engine._arrivals.receipts,
+        "add",
+        lambda name, item, about: (read.append(len(item.taken)), add(name, item, about)),
+    )
+    nothing = Receipt(taken=[Taken(id=f"i-{number}", ticket="t") for number in range(20)])
+    _say(three, "desk", *[nothing] * 5, settle=False)
+    assert read == [20, 20]
 
 
 def test_a_node_that_forgets_all_of_a_full_outbox_costs_nobody_else_anything(three: Machines) -> None:

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
+from bascule.broker.inbox import MAX_HANDOVER_BYTES
 from bascule.broker.protocol import GatherParams, GatherResult, ReplyView, TicketStatus
+from bascule.broker.records import Ticket
 from bascule.broker.state import BrokerState
-from bascule.broker.views import is_party, is_settled, reply_view
+from bascule.broker.views import is_party, is_settled, reply_view, size_of
 from bascule.broker.waits import Waits
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden
@@ -79,10 +81,26 @@ class Gathering:
         rows = self._state.tickets.rows
         # A ticket that expired while others were waited for has nothing to say any more.
         known = [rows[ticket_id] for ticket_id in ticket_ids if ticket_id in rows]
-        replies = [reply_view(self._state, ticket) for ticket in known if is_settled(ticket)]
+        settled = [ticket for ticket in known if is_settled(ticket)]
         still = [ticket.ticket_id for ticket in known if not is_settled(ticket)]
-        answered = sum(reply.status is TicketStatus.RESPONDED for reply in replies)
+        answered = sum(ticket.status is TicketStatus.RESPONDED for ticket in settled)
+        replies = self._views(settled)
         wanted = params.count if params.count is not None else len(ticket_ids)
         # No more can come, or fewer than are wanted: waiting longer would change nothing.
         done = not still or answered >= wanted or (params.count is not None and answered + len(still) < wanted)
-        return GatherResult(replies=replies, open=still, done=done)
+        more = [ticket.ticket_id for ticket in settled[len(replies) :]]
+        return GatherResult(replies=replies, more=more, open=still, done=done)
+
+    def _views(self, settled: list[Ticket]) -> list[ReplyView]:
+        """The first of them, as many as fit into one answer; at least one."""
+        room = MAX_HANDOVER_BYTES
+        views: list[ReplyView] = []
+        for ticket in settled:
+            if ticket.replies:
+                room -= size_of(self._state.message(ticket.ticket_id, 1))
+            if views and room < 0:
+                break
+            view = reply_view(self._state, ticket, room=max(0, room))
+            room -= sum(len(reply.payload) for reply in view.replies)
+            views.append(view)
+        return views

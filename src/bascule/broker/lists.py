@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from bascule.broker.inbox import MAX_HANDOVER_BYTES
 from bascule.broker.protocol import (
     ConversationParams,
     ConversationsListParams,
@@ -14,7 +15,7 @@ from bascule.broker.protocol import (
 )
 from bascule.broker.records import Ticket
 from bascule.broker.state import BrokerState
-from bascule.broker.views import is_party, sides, ticket_view
+from bascule.broker.views import is_party, sides, size_of, ticket_view
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import NotFound
 from bascule.kernel.call import PERSON, Call, Principal, is_outside, sender_name
@@ -85,15 +86,26 @@ class Lists:
 
     def conversation(self, call: Call, params: ConversationParams) -> ConversationView:
         tickets = self._state.conversations.get(params.conversation_id, {})
+        before = self._before(call.principal, params.before)
         mine = (
-            ticket_view(self._state, ticket, call.principal, payloads=True)
+            ticket
             for ticket in map(self._state.ticket, reversed(tickets))
-            if call.principal in (*sides(ticket), PERSON)
+            if call.principal in (*sides(ticket), PERSON) and (before is None or ticket.number < before)
         )
-        newest = list(islice(mine, params.limit))
-        if not newest:
+        newest: list[TicketView] = []
+        room = MAX_HANDOVER_BYTES
+        more = False
+        for ticket in islice(mine, params.limit + 1):
+            room -= size_of(self._state.message(ticket.ticket_id))
+            more = len(newest) == params.limit or (bool(newest) and room < 0)
+            if more:
+                break
+            view = ticket_view(self._state, ticket, call.principal, payloads=True, room=max(0, room))
+            room -= sum(len(reply.payload) for reply in view.replies)
+            newest.append(view)
+        if not newest and before is None:
             raise _unknown_conversation()
-        return ConversationView(conversation_id=params.conversation_id, tickets=newest[::-1])
+        return ConversationView(conversation_id=params.conversation_id, tickets=newest[::-1], more=more)
 
     def _search(self, tickets: Iterable[Ticket], principal: Principal, text: str) -> Iterator[Ticket]:
         """Ids and names of all; payloads only where the caller may read them anyway."""

@@ -248,6 +248,8 @@ class ReplyWaitParams(Params, frozen=True, kw_only=True):
 
     ticket_id: TicketIdText
     wait_ms: WaitMs = DEFAULT_WAIT_MS
+    # `replies` begins behind so many: how many of them an answer with `more` has shown so far.
+    after: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
 class TicketParams(Params, frozen=True, kw_only=True):
@@ -265,8 +267,10 @@ class ReplyView(Result, frozen=True, kw_only=True):
     late: bool = False
     # The verified sender of the reply.
     from_: str | None = msgspec.field(default=None, name="from")
-    # Every reply in order when there is more than one.
+    # Every reply in order when there is more than one, 4 MiB of them at once.
     replies: list["ReplyItem"] = []
+    # How many follow: wait again with `after`.
+    more: int = 0
 
 
 class ReplyItem(Result, frozen=True, kw_only=True):
@@ -286,8 +290,10 @@ class GatherParams(Params, frozen=True, kw_only=True):
 
 
 class GatherResult(Result, frozen=True, kw_only=True):
-    # How each settled ticket ended, in the order they were named.
+    # How each settled ticket ended, in the order they were named, 4 MiB at once.
     replies: list[ReplyView] = []
+    # Settled, too, and left out for their size: gather these next.
+    more: list[str] = []
     # Tickets that are still open.
     open: list[str] = []
     # Enough replies, or no more can come; otherwise the time was over.
@@ -444,11 +450,16 @@ class TicketView(Result, frozen=True, kw_only=True):
     payload: Any = msgspec.UNSET
     metadata: dict[str, Any] | None = None
     response: Any = msgspec.UNSET
+    # 4 MiB of them.
     replies: list[ReplyItem] = []
+    # How many follow: `replies.wait` shows them.
+    more_replies: int = 0
 
 
 class ConversationParams(Params, frozen=True, kw_only=True):
     conversation_id: TicketIdText
+    # Only tickets sent before this one: the first one of an answer with `more`.
+    before: TicketIdText | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
 
 
@@ -471,7 +482,10 @@ class ConversationSummary(Result, frozen=True, kw_only=True, omit_defaults=False
 
 class ConversationView(Result, frozen=True, kw_only=True):
     conversation_id: str
+    # Oldest first; 4 MiB at once.
     tickets: list[TicketView]
+    # There are older ones: ask again with `before`.
+    more: bool = False
 
 
 class EventsParams(Params, frozen=True, kw_only=True):

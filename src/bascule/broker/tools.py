@@ -297,7 +297,8 @@ async def _gathered(me: Session, tickets: list[str], count: int) -> dict[str, An
         {**view, "note": words.note(me.trust, view.get("from"))} if view["status"] == "responded" else view
         for view in gathered.get("replies", ())
     ]
-    return {"replies": replies, "open": gathered.get("open", [])}
+    # What one answer has no room for is read by `await_reply`, as what is still open.
+    return {"replies": replies, "open": [*gathered.get("more", []), *gathered.get("open", [])]}
 
 
 class CancelTicketArguments(Arguments, frozen=True, kw_only=True):
@@ -375,7 +376,10 @@ async def show_conversation(me: Session, arguments: ShowConversationArguments) -
             shown["replies"] = [pick(reply, ("from", "payload", "late")) for reply in ticket["replies"]]
         tickets.append(shown)
     about = f"What {me.handle} did not write is {words.note(me.trust)}"
-    return Result({"conversationId": conversation, "tickets": tickets, "note": about})
+    out = Result({"conversationId": conversation, "tickets": tickets, "note": about})
+    if view.get("more"):
+        out["older"] = True
+    return out
 
 
 class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.broker.inbox import Inbox
+from bascule.broker.inbox import MAX_HANDOVER_BYTES, Inbox
 from bascule.broker.person import principal_of
 from bascule.broker.protocol import (
     Delivery,
@@ -19,6 +19,7 @@ from bascule.broker.records import Message, Ticket
 from bascule.broker.state import BrokerState
 from bascule.foundation.clock import rfc3339
 from bascule.kernel.call import PERSON, Principal, agent_of, sender_name
+from gabp import codec
 
 # A settled ticket of these ends a wait; `delivered` does only when no reply is expected.
 _SETTLED = frozenset({TicketStatus.RESPONDED, TicketStatus.TIMEOUT, TicketStatus.CANCELLED})
@@ -46,17 +47,31 @@ def _reply_item(message: Message) -> ReplyItem:
     )
 
 
-def _all_replies(state: BrokerState, ticket: Ticket) -> list[ReplyItem]:
-    return [_reply_item(state.message(ticket.ticket_id, number)) for number in range(1, ticket.replies + 1)]
+def size_of(message: Message) -> int:
+    """What it adds to an answer; names and times around it are small."""
+    return len(message.payload) + (len(codec.encode(message.metadata)) if message.metadata else 0)
 
 
-def reply_view(state: BrokerState, ticket: Ticket) -> ReplyView:
-    """(5.3): what a wait is answered with once the ticket is settled."""
+def _some_replies(state: BrokerState, ticket: Ticket, after: int, room: int) -> list[ReplyItem]:
+    """Those behind the first `after`, as many as fit into `room` bytes: any receiver can post 100 of 1 MiB."""
+    shown: list[ReplyItem] = []
+    for number in range(after + 1, ticket.replies + 1):
+        message = state.message(ticket.ticket_id, number)
+        room -= size_of(message)
+        if room < 0:
+            break
+        shown.append(_reply_item(message))
+    return shown
+
+
+def reply_view(state: BrokerState, ticket: Ticket, after: int = 0, room: int = MAX_HANDOVER_BYTES) -> ReplyView:
+    """(5.3): what a wait is answered with once the ticket is settled. `room` is for the replies beside the first."""
     if ticket.status is not TicketStatus.RESPONDED or not ticket.replies:
         # A copy may know that home has the reply and have lost its own, to a backup that was restored.
         return ReplyView(ticket_id=ticket.ticket_id, status=ticket.status)
     first = state.message(ticket.ticket_id, 1)
     assert ticket.replied_at is not None
+    replies = _some_replies(state, ticket, after, room) if ticket.replies > 1 else []
     return ReplyView(
         ticket_id=ticket.ticket_id,
         status=ticket.status,
@@ -65,7 +80,8 @@ def reply_view(state: BrokerState, ticket: Ticket) -> ReplyView:
         metadata=first.metadata,
         late=ticket.late,
         from_=sender_name(Principal(first.sender)),
-        replies=_all_replies(state, ticket) if ticket.replies > 1 else [],
+        replies=replies,
+        more=max(0, ticket.replies - after - len(replies)) if ticket.replies > 1 else 0,
     )
 
 
@@ -108,12 +124,14 @@ def _delivery(state: BrokerState, ticket: Ticket, inbox: Inbox | None) -> Delive
     return Delivery(state=how, at=rfc3339(at), by=list(bells))
 
 
-def ticket_view(state: BrokerState, ticket: Ticket, principal: Principal, *, payloads: bool) -> TicketView:
+def ticket_view(
+    state: BrokerState, ticket: Ticket, principal: Principal, *, payloads: bool, room: int = MAX_HANDOVER_BYTES
+) -> TicketView:
     """Metadata for everybody; what was said only for its two sides and the person."""
     shown = payloads and is_party(ticket, principal)
     inbox = state.inboxes.get(ticket.target)
     message = state.message(ticket.ticket_id) if shown else None
-    replies = _all_replies(state, ticket) if shown else []
+    replies = _some_replies(state, ticket, 0, room) if shown else []
     response: Any = replies[0].payload if replies else msgspec.UNSET
     return TicketView(
         ticket_id=ticket.ticket_id,
@@ -137,4 +155,5 @@ def ticket_view(state: BrokerState, ticket: Ticket, principal: Principal, *, pay
         metadata=message.metadata if message else None,
         response=response,
         replies=replies,
+        more_replies=ticket.replies - len(replies) if shown else 0,
     )

@@ -170,15 +170,15 @@ class Waits:
     # -- methods --
 
     def wait_reply(self, call: Call, params: ReplyWaitParams) -> ReplyView | Deferred[ReplyView | None] | None:
-        return self.ended(call.principal, params.ticket_id, params.wait_ms)
+        return self.ended(call.principal, params.ticket_id, params.wait_ms, params.after)
 
     def ended(
-        self, principal: Principal, ticket_id: str, wait_ms: int
+        self, principal: Principal, ticket_id: str, wait_ms: int, after: int = 0
     ) -> ReplyView | Deferred[ReplyView | None] | None:
         """How the ticket ended; or a `Deferred` of it, within this time; None when there is nothing to wait for."""
         ticket = self._state.ticket(ticket_id)
         if is_settled(ticket):
-            return reply_view(self._state, ticket)
+            return reply_view(self._state, ticket, after)
         if not wait_ms or self._stopping:
             return None
         return self._wait(principal, ticket_id, wait_ms, None)

@@ -198,7 +198,12 @@ class Verbs:
             request = Request("replies.gather", params, GatherResult, within=left + ANSWER_SECONDS)
             result: GatherResult = yield from self._repeated(request)
             if result.done or (until is not None and self._now() >= until):
-                return result
+                break
+        while result.more:
+            params = GatherParams(ticket_ids=result.more, wait_ms=0)
+            rest = yield from self._repeated(Request("replies.gather", params, GatherResult))
+            result = msgspec.structs.replace(result, replies=[*result.replies, *rest.replies], more=rest.more)
+        return result
 
     # -- reads --
 

@@ -30,7 +30,7 @@ from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.declared import Declared
 from bascule.kernel.event_ring import Fact, Kind
-from bascule.kernel.faults import internal
+from bascule.kernel.faults import internal, log_fault
 from bascule.kernel.identity.principals import WrongToken, identify
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.kernel.journal import Transaction
@@ -104,7 +104,7 @@ class Daemon(Composition):
         self.tokens = TokenBook()
         self.connections = LinkConnections()
         self.metrics = Metrics()
-        self.turns = FairShare(calls_per_turn=CALLS_PER_TURN)
+        self.turns = FairShare(calls_per_turn=CALLS_PER_TURN, on_fault=partial(log_fault, log))
         self.anchors = AnchorFile(paths.anchors_file(state_dir))
         digest_key = read_or_make_secret(state_dir, _KEY_FILE)
         super().__init__(

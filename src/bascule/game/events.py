@@ -158,9 +158,12 @@ class EventLog:
         """At once if there is something; else when it comes. Withdraw it to stop waiting."""
         later: Deferred[EventPage] = Deferred()
         page = self.page(since, channels, limit)
-        if page.events or len(self._waiters) >= MAX_WAITERS:
+        if page.events:
             later.set_result(page)
             return later
+        if len(self._waiters) >= MAX_WAITERS:
+            # Not an empty page: its reader would ask again at once.
+            raise Overloaded(f"{MAX_WAITERS} readers wait for this game's events already", retry_after=5.0)
         waiter = _Waiter(min(since, self.cursor), channels, limit, later)
         self._waiters.append(waiter)
         later.add_done_callback(lambda _: self._waiters.remove(waiter) if waiter in self._waiters else None)

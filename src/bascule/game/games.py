@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -117,6 +117,10 @@ class Games(AbstractAsyncContextManager["Games"]):
         elif known.state is GameState.STOPPED:
             known.settings = settings
         return known
+
+    def known(self) -> Collection[Game]:
+        """Whether they run or not: callers may wait at one that is stopped."""
+        return self._games.values()
 
     def list(self) -> list[GameStatus]:
         names = set(self._settings.games()).union(

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import Conflict
+from bascule.foundation.errors import Conflict, Overloaded
 from bascule.game import rows
 from bascule.game.attaching import attached_settings
 from bascule.game.catalog import KnownTool, check_arguments
@@ -128,15 +128,15 @@ class GameBridge:
         await self.games.__aenter__()
 
     def end(self) -> None:
-        """Answer the callers that wait for an event."""
-        for each in self.games.running().values():
+        """Answer the callers that wait for an event, also of a game that is stopped."""
+        for each in self.games.known():
             each.events.end()
 
     def forget_agent(self, agent_id: str) -> None:
         """A handle was revoked or taken over: end its subscriptions."""
         client = agent_principal(agent_id)
         self.following.end_of(client)
-        for each in self.games.running().values():
+        for each in self.games.known():
             if each.subscriptions.of(client):
                 self.games.answer(each.unsubscribe(client), "games.unsubscribe")
 
@@ -342,7 +342,11 @@ class GameBridge:
         found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], answer: Deferred[EventPage]
     ) -> None:
         """Without a task, so that who waits is answered the moment it comes, or the house closes."""
-        waiting = found.events.wait(params.since, wanted, params.limit)
+        try:
+            waiting = found.events.wait(params.since, wanted, params.limit)
+        except Overloaded as error:
+            answer.set_exception(error)
+            return
 
         def over() -> None:
             if not waiting.done():

@@ -185,14 +185,14 @@ class Copies:
 
     def again(self, tx: Transaction, node: str) -> int:
         """The same for replies: home was rolled back, see `Home.again`."""
-        count, peer = 0, self._state.peer(node)
-        for id_, copy in list(self._state.copies.rows.items()):
-            if copy.node == node and copy.confirmed and peer.has_lost(copy.life, copy.seq):
-                replies = self._mail.replies(id_)
-                tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0, life=0))
-                for reply in replies:
-                    self._send_reply(tx, copy, reply)
-                    count += 1
+        count = 0
+        for id_ in self._state.confirmed_replies.lost(node, self._state.peer(node)):
+            copy = self._state.copies.rows[id_]
+            replies = self._mail.replies(id_)
+            tx.put(self._state.copies, id_, _replace(copy, confirmed=0, seq=0, life=0))
+            for reply in replies:
+                self._send_reply(tx, copy, reply)
+                count += 1
         return count
 
     def revoked(self, tx: Transaction, card: Card) -> None:

@@ -231,13 +231,11 @@ class Home:
     def again(self, tx: Transaction, node: str) -> int:
         """Offers go again that a node confirmed in a life before this one, behind the record that this one began with:
         it was rolled back."""
-        count, peer = 0, self._state.peer(node)
-        for ticket_id, ticket in list(self._state.home.rows.items()):
-            arrival = ticket.arrived.get(node)
-            if arrival is None or not peer.has_lost(arrival.life, arrival.seq):
-                continue
+        count = 0
+        for ticket_id in self._state.confirmed_offers.lost(node, self._state.peer(node)):
+            ticket = self._state.home.rows[ticket_id]
             arrived = {each: when for each, when in ticket.arrived.items() if each != node}
-            ticket = _replace(ticket, arrived=arrived)  # noqa: PLW2901 - the ticket without that arrival
+            ticket = _replace(ticket, arrived=arrived)
             message = self._mail.outgoing(ticket_id)
             if message is None:
                 tx.put(self._state.home, ticket_id, ticket)

@@ -5,7 +5,7 @@ from functools import partial
 
 from bascule.foundation.timers import Timers
 
-# What follows is all of an outbox again and a look at every ticket.
+# What follows is all of an outbox again.
 PAUSE_MS = 100
 
 

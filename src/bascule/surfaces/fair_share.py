@@ -30,9 +30,11 @@ _LARGE = object()
 
 
 class FairShare:
-    def __init__(self, *, calls_per_turn: int = CALLS_PER_TURN) -> None:
+    def __init__(self, *, calls_per_turn: int = CALLS_PER_TURN, on_fault: Callable[[Exception], object]) -> None:
+        """`on_fault` hears of a callback that failed; the others are called all the same."""
         self._loop = asyncio.get_running_loop()
         self._share = calls_per_turn
+        self._on_fault = on_fault
         # Calls since shares were renewed.
         self._spent: dict[Hashable, int] = {}
         self._renewed = self._loop.time()
@@ -124,7 +126,10 @@ class FairShare:
             for _ in range(len(waiting)):
                 if self._is_paused(line) or self._spent.get(line[0], 0) >= self._share:
                     break
-                waiting.popleft()()
+                try:
+                    waiting.popleft()()
+                except Exception as error:  # noqa: BLE001 - one door's fault would end everybody's turns
+                    self._on_fault(error)
             self._serving = None
             # To the end, so that the large calls of all principals take turns too.
             del self._waiting[line]

@@ -16,10 +16,15 @@ import msgspec
 
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.game.ports import Address
+from bascule.game.ports import Address, LaunchFault
 from bascule.kernel.journal_ports import Log
 from gabp.codec import BadJson, decode, encode
 from gabp.messages import MIN_TOKEN_CHARS
+
+# Another bridge writes for less than a millisecond. One that was suspended meanwhile, or a program that locks the file
+# and stays, must hold up neither us nor a game.
+LOCK_SECONDS = 5.0
+LOCK_PAUSE_SECONDS = 0.02
 
 
 class _Metadata(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
@@ -55,6 +60,8 @@ class BridgeJson:
         self._alone: str | None = None
         # Launches whose entry was ever in the file: what may be removed.
         self._written: set[str] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_until = 0.0
         # Set while nobody has.
         self._free = asyncio.Event()
         self._free.set()
@@ -69,21 +76,36 @@ class BridgeJson:
                     await self._free.wait()
             self._alone = launch_id
             self._free.clear()
-        self._entries[launch_id] = _Entry(
+        entry = _Entry(
             token=token,
             transport=_Transport(address.transport, address.where),
             metadata=_Metadata(
                 start_time=rfc3339(self._clock.wall_ms()), launch_id=launch_id, game_id=game_id, bridge_pid=os.getpid()
             ),
         )
-        self._write()
+        self._entries[launch_id] = entry
+        try:
+            async with asyncio.timeout(min(seconds, LOCK_SECONDS)):
+                while not self._try_to_write():  # noqa: ASYNC110 - a lock file wakes nobody
+                    await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        except TimeoutError:
+            self._held()
+            if alone:
+                self.withdraw(launch_id)
+                raise LaunchFault(
+                    f"{self._path} cannot be written, and {game_id} reads nothing else: another program holds "
+                    f"{self._path}.lock; end it, then start the game again"
+                ) from None
 
     def sweep(self) -> None:
         """What a bridge of ours that was killed left there: a game alone would listen where nobody comes."""
         if not os.path.lexists(self._path):
             return
         try:
-            with self._locked():
+            with self._locked() as locked:
+                if not locked:
+                    self._held()
+                    return
                 found = self._found()
                 pid = found.get("bridgePid")
                 if isinstance(pid, int) and "gameId" in found and (pid == os.getpid() or not _is_running(pid)):
@@ -114,8 +136,36 @@ class BridgeJson:
     # -- the file --
 
     def _write(self) -> None:
+        """What is so now, or a moment later if another program writes."""
+        if self._retry is not None:
+            return
+        if not self._try_to_write():
+            self._retry_until = self._clock.monotonic() + LOCK_SECONDS
+            self._write_later()
+
+    def _write_later(self) -> None:
+        self._retry = asyncio.get_running_loop().call_later(LOCK_PAUSE_SECONDS, self._write_again)
+
+    def _write_again(self) -> None:
+        self._retry = None
+        if self._try_to_write():
+            return
+        if self._clock.monotonic() < self._retry_until:
+            self._write_later()
+        else:
+            self._held()
+
+    def _held(self) -> None:
+        # Games that got the environment do not need it.
+        why = "another program holds its lock: end it"
+        self._log("bridge_file", level="error", path=self._path, lock=f"{self._path}.lock", error=why)
+
+    def _try_to_write(self) -> bool:
+        """False while another program holds the lock."""
         try:
-            with self._locked():
+            with self._locked() as locked:
+                if not locked:
+                    return False
                 newest = self._alone if self._alone is not None else next(reversed(self._entries), None)
                 entry = self._entries.get(newest) if newest is not None else None
                 if entry is None:
@@ -126,6 +176,7 @@ class BridgeJson:
         except OSError as error:
             # Games that got the environment do not need it.
             self._log("bridge_file", level="error", path=self._path, error=error)
+        return True
 
     def _replace(self, text: bytes) -> None:
         # security.md 5.2: a new file of mode 0600 beside it, then its name.
@@ -159,15 +210,19 @@ class BridgeJson:
         return found if isinstance(found, dict) else {}
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Two bridges of one user do not write at once."""
+    def _locked(self) -> Iterator[bool]:
+        """Two bridges of one user do not write at once. Never waits: this is the event loop."""
         directory = os.path.dirname(self._path)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(f"{self._path}.lock", flags, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
         finally:
             os.close(descriptor)
 

@@ -49,13 +49,16 @@ class GnomeLink:
 
     async def open(self) -> None:
         """Raises NotThere where it does not run; NotReachable where what runs cannot be trusted or does not answer."""
-        async with self._opening, asyncio.timeout(ANSWER_SECONDS):
-            try:
+        try:
+            async with self._opening, asyncio.timeout(ANSWER_SECONDS):
                 bus = await self.bus()
                 if self._shell is None:
                     self._shell = await self._prove(bus)
-            except BusError as error:
-                raise NotReachable(f"GNOME's shell does not answer: {error}") from error
+        except BusError as error:
+            raise NotReachable(f"GNOME's shell does not answer: {error}") from error
+        except TimeoutError:
+            # The next call tries again.
+            raise _late() from None
 
     async def _prove(self, bus: Bus) -> str:
         token = _token()
@@ -88,7 +91,7 @@ class GnomeLink:
             self._shell = None
             raise NotReachable(f"the extension in GNOME's shell does not do it: {error}") from error
         except TimeoutError:
-            raise NotReachable(f"GNOME's shell does not answer within {ANSWER_SECONDS:.0f} s") from None
+            raise _late() from None
 
     async def _call(self, member: str, signature: str, body: tuple[Any, ...]) -> Any:
         bus = await self.bus()
@@ -105,6 +108,10 @@ class GnomeLink:
         if self._bus is not None:
             self._bus.close()
         self._bus = self._shell = None
+
+
+def _late() -> NotReachable:
+    return NotReachable(f"GNOME's shell does not answer within {ANSWER_SECONDS:.0f} s; try again")
 
 
 def _token() -> str:
