@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -160,7 +161,7 @@ def test_a_full_disk_keeps_no_half_of_a_state(small_disk, repository):
     os.truncate(small_disk / "ballast", (small_disk / "ballast").stat().st_size - 8_192)
     (repository / ".git" / "index").write_bytes(bytes(100_000))
     states = GitStates(str(small_disk))
-    with pytest.raises(CheckpointFault, match="could not be kept: No space left on device"):
+    with pytest.raises(CheckpointFault, match="state is full"):
         states.take("spc_1", str(repository))
     assert os.listdir(small_disk / "spc_1") == []
 
@@ -188,3 +189,21 @@ def test_states_that_nobody_needs_go_after_an_hour(repository, states, tmp_path)
         os.utime(tmp_path / "states" / "spc_1" / name, (0, 0))
     states.collect({"spc_1": [kept]})
     assert os.listdir(tmp_path / "states" / "spc_1") == [kept]
+
+
+def test_what_changed_later_than_the_last_sign_of_a_daemon_is_not_taken_for_the_calls_work(tmp_path, repository):
+    states = GitStates(str(tmp_path / "states"))
+    before = states.take("spc_1", str(repository))
+    git(repository, "commit", "-q", "--allow-empty", "-m", "later")
+    head = git(repository, "rev-parse", "HEAD")
+    unknown = states.take("spc_1", str(repository), until_ms=1)
+    back, left = states.undo("spc_1", str(repository), before, unknown, dry_run=False)
+    assert "refs/heads/main" in left
+    assert not back
+    assert git(repository, "rev-parse", "HEAD") == head
+    # The control: known to be as the call left it.
+    known = states.take("spc_1", str(repository), until_ms=round(time.time() * 1000) + 3_600_000)
+    back, left = states.undo("spc_1", str(repository), before, known, dry_run=False)
+    assert "refs/heads/main" in back
+    assert not left
+    assert git(repository, "rev-parse", "HEAD") != head

@@ -36,7 +36,7 @@ def records(scene, method="native.before"):
 def test_observing_says_nothing_and_counts_what_the_rules_would_have_done(scene):
     for command in ("git push", "cat ~/.ssh/id_rsa", "rm -rf ~", "ls", "npm test"):
         call_id, answer = scene.before(command)
-        assert "output" not in answer
+        assert "permissionDecision" not in answer.get("output", {}).get("hookSpecificOutput", {})
         scene.after(command, call_id)
     report = scene.wire.call("native.report", {})
     assert (report["calls"], report["wouldAsk"], report["wouldDeny"]) == (5, 2, 1)
@@ -44,8 +44,17 @@ def test_observing_says_nothing_and_counts_what_the_rules_would_have_done(scene)
 
 
 def test_the_hook_program_is_silent_while_it_observes(scene):
-    done = hook(scene, bash(scene, "rm -rf ~", "t1"))
+    done = hook(scene, bash(scene, "rm -rf src", "t1"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_hook_program_says_what_of_a_call_cannot_be_undone_also_while_it_observes(scene):
+    done = hook(scene, bash(scene, "rm -rf ~", "t1"))
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert answer["systemMessage"] == answer["hookSpecificOutput"]["additionalContext"]
+    assert answer["systemMessage"].startswith("Bascule: no undo outside of the project: ")
+    assert "permissionDecision" not in answer["hookSpecificOutput"]
 
 
 def test_enforcing_denies_in_the_clients_own_form(scene):

@@ -117,8 +117,10 @@ def test_a_full_disk_is_said_and_the_call_goes_on(short_path, mount_small, start
     try:
         assert full.daemon.state_dir == str(disk.parent)
         answer = full.run("rm -f large")
-        assert "runId" not in answer
-        assert "No space left on device" in answer["note"]
+        assert answer["note"].startswith(
+            "no undo: no checkpoint could be stored: the disk with Bascule's state is full"
+        )
+        assert answer["note"] in answer["output"]["systemMessage"]
         assert not (root / "large").exists()
         assert not [name for _, _, names in os.walk(disk) for name in names if name.startswith("tmp_")]
         # With room again there is an undo again.
@@ -149,9 +151,12 @@ def test_in_the_home_itself_there_is_no_undo_and_it_says_so(start_daemon, tmp_pa
     make_project(home / "project")
     outside = Scene(start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), home)
     try:
-        _, answer = outside.before("rm -rf build")
-        assert "runId" not in answer
+        answer = outside.run("rm -rf build")
         assert answer["note"].startswith("no undo: ")
+        (run,) = outside.wire.call("runs.list", {})
+        assert (run["runId"], run["note"]) == (answer["runId"], answer["note"])
+        with pytest.raises(Conflict, match="cannot be taken back: no undo"):
+            outside.undo(run["runId"])
     finally:
         outside.close()
     assert os.path.isdir(home / "project")

@@ -165,6 +165,11 @@ class Answer(Deferred[Any]):
     def begun(self) -> bool:
         return self.passage.begun
 
+    @property
+    def stays(self) -> bool:
+        """Whether it goes on when its caller leaves."""
+        return self.passage.begun and not isinstance(self.passage.pending, Leavable)
+
     def cancel(self) -> bool:
         if not super().cancel():
             return False

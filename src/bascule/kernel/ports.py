@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict
 from bascule.kernel.bridge import Port
 from bascule.kernel.call import Principal
@@ -239,20 +240,22 @@ class NativeWork(msgspec.Struct, frozen=True, kw_only=True):
     only_these: bool = False
     # It puts files into directories that it names, and leaves what else is in them alone.
     into: bool = False
-    # It is known to delete or overwrite: then it waits for its checkpoint, however long that takes.
-    destructive: bool
 
 
 class Began(NamedTuple):
-    # None: it cannot be undone, and `note` says why.
-    run_id: str | None
+    # Also of a call that cannot be undone: it is listed, with the reason.
+    run_id: str
+    # What of it cannot be undone, and why.
     note: str | None
+    # Whether anything of it can.
+    undoable: bool
 
 
 class NativeRuns(Protocol):
     """Runs that no run of ours executes: checkpoints before and after, as a client's hooks report them."""
 
-    async def begin(self, work: NativeWork) -> Began: ...
+    async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
+        """`gone` is settled when the client no longer waits: its call may be at work from then on."""
 
     async def end(self, run_id: str, *, ok: bool) -> tuple[str, ...]:
         """Paths that it changed."""

@@ -32,6 +32,21 @@ def answer(client: Client, mode: Mode, verdict: Verdict | None, notes: list[str]
     }, True
 
 
+def without_undo(client: Client, output: dict[str, Any], note: str) -> dict[str, Any]:
+    """The same answer, and what of the call cannot be undone: for the model, and where that is shown for the person.
+
+    In every mode: who works without an undo should know it before the call, and it decides nothing.
+    """
+    words = f"Bascule: {note}"
+    decided = output.get("hookSpecificOutput", {})
+    if "permissionDecision" in decided or "decision" in output:
+        # What a client does with both is not known of all three.
+        return output
+    before = [decided["additionalContext"]] if "additionalContext" in decided else []
+    shown = {"systemMessage": words} if client == "claude" else {}
+    return {**output, **_context(client, [*before, words]), **shown}
+
+
 def needs_desk(client: Client, verdict: Verdict | None) -> bool:
     """A rule asks, and the client has no dialog that a hook can open."""
     return client != "claude" and verdict is not None and verdict.decision is Decision.ASK

@@ -9,26 +9,18 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.facts import facts_of
 from bascule.kernel.policy.shell.reading import read
-from bascule.kernel.policy.shell.traits import DESTRUCTIVE, GROUND, OPAQUE, OUTSIDE, UNPLACED
 from bascule.native.hooks import Hook
 from bascule.native.ports import Machine
 from bascule.native.protocol import NativeFetch, NativePaths, NativeShell
 
-# Programs that remove or overwrite what was there, also without force: such a call waits for its checkpoint.
-_TAKES_AWAY = frozenset(["rm", "unlink", "rmdir", "mv", "git", "sed", "perl", "tar", "unzip", "patch", "rsync", "cp"])
-
-
 # Programs that put files into a directory and leave the rest of it alone, and those that prepare that.
 _INTO = frozenset(["cp", "mv", "ln", "install", "cd", "mkdir"])
-# Traits of commands that wait for it as well. What is written elsewhere is overwritten there.
-_WAITING = frozenset([DESTRUCTIVE, UNPLACED, OPAQUE, OUTSIDE, GROUND])
 
 
 class Judged(msgspec.Struct, frozen=True):
     verdict: Verdict | None
     root: str
     may_write: bool
-    destructive: bool
     # Absolute, as far as they are known.
     writes: tuple[str, ...]
     # They are put into directories.
@@ -54,7 +46,7 @@ class Judge:
             case "fetch":
                 params = NativeFetch(url=hook.url or "", **where)
             case "other":
-                return Judged(None, root, may_write=False, destructive=False, writes=())
+                return Judged(None, root, may_write=False, writes=())
         method = f"native.{hook.kind}"
         verdict = self._gate.verdict(principal, method, params)
         facts = facts_of(method, params)
@@ -62,11 +54,6 @@ class Judge:
         may_write = hook.kind in ("write", "shell") and not only_looks
         if hook.too_long:
             verdict = Verdict(Decision.DENY, "too-long", "it is longer than anybody can look at before it runs")
-        destructive = (
-            hook.too_long
-            or not _WAITING.isdisjoint(facts.traits)
-            or any(command.program in _TAKES_AWAY for command in facts.commands)
-        )
         writes = tuple(path if path.startswith(("/", "~")) else f"{root}/{path}" for path in facts.paths)
         into = {command.program for command in facts.commands} <= _INTO
-        return Judged(verdict, root, may_write=may_write, destructive=destructive, writes=writes, into=into)
+        return Judged(verdict, root, may_write=may_write, writes=writes, into=into)

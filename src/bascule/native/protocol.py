@@ -76,7 +76,7 @@ class HookAnswer(Result, frozen=True, kw_only=True):
     verdict: str | None = None
     rule: str | None = None
     reason: str | None = None
-    # The run to undo; where there is none, `note` says why.
+    # The run of a call that may change something; `note` says what of it cannot be undone, and why.
     run_id: str | None = None
     note: str | None = None
 
@@ -143,6 +143,8 @@ class Report(Result, frozen=True, kw_only=True):
     would_ask: int
     would_deny: int
     undoable: int
+    # Calls that may have changed something and went on without an undo.
+    without_undo: int = 0
     open: int
     gaps: int
     rules: list[Counted] = []
@@ -183,6 +185,9 @@ class NativeSessionView(Result, frozen=True, kw_only=True):
     agent: str | None = None
     # What its person should know, such as hooks that were switched off meanwhile.
     notice: str | None = None
+    # Calls that may have changed something and went on without an undo; what of the last such call has none, and why.
+    without_undo: int = 0
+    no_undo: str | None = None
 
 
 class SessionChange(Result, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import json
 from typing import Literal
 
 from bascule.foundation.clock import rfc3339
+from bascule.foundation.deferred import Leavable
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
@@ -20,7 +21,7 @@ from bascule.kernel.event_ring import Fact, Kind
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
-from bascule.kernel.ports import NativeRuns, NativeWork
+from bascule.kernel.ports import Began, NativeRuns, NativeWork
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Nothing
 from bascule.native import answers, rows, texts
@@ -91,7 +92,16 @@ class Native:
 
     # -- before --
 
-    async def before(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
+    def before(self, call: Call, params: HookParams, effect: RecordedEffect) -> Leavable[HookAnswer]:
+        """A client that stops waiting for its hook goes on: then this is cancelled, and nothing is kept any more."""
+        answer: Leavable[HookAnswer] = Leavable()
+        work = self._tasks.answer(self._before(call, params, effect, answer), "native.before", detached=True)
+        work.add_done_callback(answer.take_over)
+        return answer
+
+    async def _before(
+        self, call: Call, params: HookParams, effect: RecordedEffect, gone: Leavable[HookAnswer]
+    ) -> HookAnswer:
         hook = read_hook(params.client, params.event)
         session = self.sessions.note(params, hook, agent_of(call.principal))
         judged = await self._judge.judge(call.principal, hook)
@@ -99,17 +109,6 @@ class Native:
         collision = self.sessions.collision(session, judged.writes)
         output, decided = answers.answer(hook.client, mode, judged.verdict, [collision] if collision else [])
         stops = decided and judged.verdict is not None and judged.verdict.decision is Decision.DENY
-        run_id: str | None = None
-        note: str | None = None
-        if judged.may_write and not stops:
-            run_id, note = await self._keep(hook, session, judged)
-        key = self._key_of(hook)
-        lost = self.sessions.began(session, OpenCall(key, hook.tool or "", run_id, self._clock.wall_ms()))
-        if lost is not None:
-            await self._give_up(session, [lost])
-        if stops:
-            self.sessions.ended(session, key)
-        self.tally.call(hook.client, judged.verdict, hook.title, undoable=run_id is not None)
         verdict = judged.verdict
         record: Literal["observed", "decided"] = "decided" if decided else "observed"
         effect.details |= {
@@ -120,10 +119,23 @@ class Native:
             "mode": mode,
             "call": self._digest(f"{hook.tool}\0{hook.title}"),
             **({"verdict": verdict.decision.value, "rule": verdict.rule} if verdict is not None else {}),
-            **({"run": run_id} if run_id is not None else {}),
             **({"agent": hook.agent} if hook.agent is not None else {}),
             **self._written(*texts.cut(hook.edits)),
         }
+        began = await self._keep(hook, session, judged, gone) if judged.may_write and not stops else None
+        run_id, note = (began.run_id, began.note) if began is not None else (None, None)
+        if began is not None:
+            effect.details["run"] = began.run_id
+            news = session.kept(began.note, undoable=began.undoable)
+            output = answers.without_undo(hook.client, output, news) if news is not None else output
+        key = self._key_of(hook)
+        lost = self.sessions.began(session, OpenCall(key, hook.tool or "", run_id, self._clock.wall_ms()))
+        if lost is not None:
+            await self._give_up(session, [lost])
+        if stops:
+            self.sessions.ended(session, key)
+        undoable = began.undoable if began is not None else None
+        self.tally.call(hook.client, verdict, hook.title, undoable=undoable)
         return HookAnswer(
             output=output,
             record=record,
@@ -135,7 +147,7 @@ class Native:
             question=question_of(hook, judged.root) if decided and answers.needs_desk(hook.client, verdict) else None,
         )
 
-    async def _keep(self, hook: Hook, session: Session, judged: Judged) -> tuple[str | None, str | None]:
+    async def _keep(self, hook: Hook, session: Session, judged: Judged, gone: Leavable[HookAnswer]) -> Began:
         return await self._runs.begin(
             NativeWork(
                 client=hook.client,
@@ -147,8 +159,8 @@ class Native:
                 writes=judged.writes,
                 only_these=hook.kind == "write" and all(path.startswith("/") for path in judged.writes),
                 into=judged.into,
-                destructive=judged.destructive,
-            )
+            ),
+            gone,
         )
 
     # -- questions --

@@ -56,9 +56,18 @@ class Session:
         # A keyed digest of what it was asked last.
         self.prompt: str | None = None
         self.calls = 0
+        # Calls that went on without an undo; and what of the last one that may have changed something has none.
+        self.without_undo = 0
+        self.no_undo: str | None = None
         self.open: OrderedDict[str, OpenCall] = OrderedDict()
         # The newest calls that were announced, for the comparison with the end of the transcript.
         self.announced: OrderedDict[str, None] = OrderedDict()
+
+    def kept(self, note: str | None, *, undoable: bool) -> str | None:
+        """What of a call cannot be undone, where the client was not told of the same at the call before."""
+        known, self.no_undo = self.no_undo, note
+        self.without_undo += not undoable
+        return note if note != known else None
 
     def announce(self, keys: Iterable[str]) -> None:
         self.announced.update(dict.fromkeys(keys))
@@ -168,6 +177,8 @@ class Sessions:
             mode=self._mode_of(session.client, session.directory),
             agent=session.agent,
             notice=session.notice,
+            without_undo=session.without_undo,
+            no_undo=session.no_undo,
         )
 
     def follow(self, client: str | None) -> Stream:

@@ -14,14 +14,17 @@ class Tally:
         self._since = since
         self._calls: Counter[str] = Counter()
         self._undoable: Counter[str] = Counter()
+        self._without_undo: Counter[str] = Counter()
         self._open: Counter[str] = Counter()
         self._gaps: Counter[str] = Counter()
         self._rules: Counter[tuple[str, Decision, str]] = Counter()
         self._examples: dict[tuple[str, Decision, str], str] = {}
 
-    def call(self, client: str, verdict: Verdict | None, title: str, *, undoable: bool) -> None:
+    def call(self, client: str, verdict: Verdict | None, title: str, *, undoable: bool | None) -> None:
+        """`undoable`: None of a call that changes nothing."""
         self._calls[client] += 1
-        self._undoable[client] += undoable
+        self._undoable[client] += undoable is True
+        self._without_undo[client] += undoable is False
         if verdict is None or verdict.decision is Decision.ALLOW:
             return
         key = (client, verdict.decision, verdict.rule)
@@ -49,6 +52,7 @@ class Tally:
             would_ask=sum(each.count for each in rules if each.verdict == Decision.ASK.value),
             would_deny=sum(each.count for each in rules if each.verdict == Decision.DENY.value),
             undoable=_sum(self._undoable, client),
+            without_undo=_sum(self._without_undo, client),
             open=_sum(self._open, client),
             gaps=_sum(self._gaps, client),
             rules=rules,

@@ -461,7 +461,8 @@ class NothingOutside:
 class NoGitStates:
     """Directories without a repository."""
 
-    def take(self, _space_id: str, _root: str, /) -> str | None:
+    def take(self, _space_id: str, _root: str, /, *, until_ms: int | None = None) -> str | None:
+        del until_ms
         return None
 
     def undo(

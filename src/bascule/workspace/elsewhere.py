@@ -14,6 +14,7 @@ from bascule.workspace.spaces import Space
 
 # Refs named in a note.
 MAX_REFS_NAMED = 20
+GIT_UNKNOWN = "what it did to git's record is not known"
 
 
 class Back(NamedTuple):
@@ -40,7 +41,9 @@ class Elsewhere:
         self._outside = outside
 
     def keep_git(self, run: Run, space: Space) -> None:
-        run.git_before = self._git.take(space.space_id, space.record.path)
+        """Into its record, which is on disk before the call acts: a restart loses nothing."""
+        before = self._git.take(space.space_id, space.record.path)
+        run.record = msgspec.structs.replace(run.record, git_before=before)
 
     def keep_outside(self, run: Run, space: Space, work: NativeWork) -> bool:
         """Whether anything inside of the project was named."""
@@ -52,11 +55,10 @@ class Elsewhere:
     def look(self, run: Run, space: Space) -> None:
         """After the call: what differs stays in the run's record."""
         try:
-            after = self._git.take(space.space_id, space.record.path) if run.git_before is not None else None
-            if run.git_before is not None and after is not None and after != run.git_before:
-                run.record = msgspec.structs.replace(run.record, git=GitSegment(before=run.git_before, after=after))
+            run.record = self.look_at_git(run.record, space.record.path)
         except CheckpointFault as error:
-            run.note = run.note or f"what it did to git's record is not known: {error}"
+            run.record = msgspec.structs.replace(run.record, git_before=None)
+            run.note = run.note or f"{GIT_UNKNOWN}: {error}"
         outside = run.record.outside
         if outside is None:
             return
@@ -68,6 +70,15 @@ class Elsewhere:
             return
         left = msgspec.structs.replace(outside, after=state) if changed else None
         run.record = msgspec.structs.replace(run.record, outside=left)
+
+    def look_at_git(self, record: RunRecord, path: str, until_ms: int | None = None) -> RunRecord:
+        """The record with what differs; without what changed later than `until_ms`, which is not its work."""
+        before = record.git_before
+        after = self._git.take(record.space_id, path, until_ms=until_ms) if before is not None else None
+        git = None
+        if before is not None and after is not None and after != before:
+            git = GitSegment(before=before, after=after)
+        return msgspec.structs.replace(record, git=git, git_before=None)
 
     def changes(self, record: RunRecord) -> list[FileChange]:
         outside = record.outside
@@ -102,12 +113,12 @@ class Elsewhere:
         for record in records:
             run = live.get(record.run_id)
             for each in (record, run.record) if run is not None else (record,):
+                if each.git_before is not None:
+                    git.setdefault(each.space_id, set()).add(each.git_before)
                 if each.git is not None:
                     git.setdefault(each.space_id, set()).update((each.git.before, each.git.after))
                 if each.outside is not None:
                     states = (each.outside.before, each.outside.after)
                     outside.setdefault(each.space_id, set()).update(state for state in states if state is not None)
-            if run is not None and run.git_before is not None:
-                git.setdefault(record.space_id, set()).add(run.git_before)
         self._git.collect(git)
         self._outside.collect(outside)

@@ -34,7 +34,7 @@ from bascule.workspace.ports import (
     Undone,
 )
 from bascule.workspace.protocol import DiffResult, FileChange, PathReason, RunIdParams, UndoParams, UndoResult
-from bascule.workspace.records import RunRecord, Segment
+from bascule.workspace.records import NO_UNDO, RunRecord, Segment
 from bascule.workspace.resolving import judge_changes
 from bascule.workspace.runbook import RunBook
 from bascule.workspace.spaces import Space, Spaces
@@ -425,12 +425,16 @@ class History:
             if record.background:
                 hint = f"it runs in the background; stop it first: bascule runs cancel {record.run_id} (runs.cancel)"
             raise Conflict(f"{record.run_id} is not over yet", hint=hint)
+        if record.git_before is not None:
+            raise Conflict(
+                f"{record.run_id}: what it did to git's record is being looked at", hint="try again in a moment"
+            )
         if record.undone:
             raise Conflict(f"{record.run_id} was undone already")
         if record.on_copy and not record.committed:
             raise Conflict(f"{record.run_id} worked on a copy, which is gone: there is nothing to undo")
-        if not record.segments and record.note is not None and record.note.startswith(_NO_CHECKPOINT):
-            raise Conflict(f"{record.run_id} is {record.note}")
+        if not record.segments and record.note is not None and record.note.startswith((_NO_CHECKPOINT, NO_UNDO)):
+            raise Conflict(f"{record.run_id} cannot be taken back: {record.note}", hint="`bascule undo` lists what can")
         return record
 
     async def _opened(self, space: Space) -> Checkpoints:

@@ -30,9 +30,9 @@ class WorkspaceLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_processes: int = 16
     # Commands that ended and whose output can still be read.
     max_kept_processes: int = 256
-    # How long a call of an agent's own tool that is not known to take anything away waits for its checkpoint: a person
-    # notices more at every call.
-    native_checkpoint_ms: int = 150
+    # How long a call of an agent's own tool waits for the tree before it. A client gives a hook 60 s, and goes on then:
+    # the rest is for a program to start and to answer on a busy machine.
+    native_checkpoint_ms: int = 45_000
     # Waits and streams of one principal.
     max_followers: int = 64
     # Characters of a diff in an answer: a person reads less, a model's context holds little more.

@@ -1,7 +1,7 @@
 """`runs.list`: the newest first, of one space or all, page by page."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from bascule.foundation.clock import rfc3339
 from bascule.kernel.call import Call
@@ -29,7 +29,20 @@ class Listing:
             found = self._book.index.newest_first(
                 before, space_id=params.space_id, started_by=params.principal, status=params.status
             )
+            if before is None:
+                found = chain(self._unsaved(params), found)
         return [self._view(record) for record in islice(found, params.limit)]
+
+    def _unsaved(self, params: RunsListParams) -> list[RunRecord]:
+        """Runs that could not be stored: the disk is full, and they are kept in memory until it has room."""
+        return [
+            run.record
+            for run in reversed(list(self._live.values()))
+            if run.run_id not in self._book.table.rows
+            and params.space_id in (None, run.record.space_id)
+            and params.principal in (None, run.record.started_by)
+            and params.status in (None, run.record.status)
+        ]
 
     def _not_over(self, params: RunsListParams, before: RunRecord | None) -> Iterator[RunRecord]:
         for run in sorted(self._live.values(), key=lambda run: run.record.number, reverse=True):

@@ -100,8 +100,7 @@ class Run:
         self.segments: list[Segment] = list(record.segments)
         self.note: str | None = record.note
         self.would_ask = record.would_ask
-        # Of a native call: git's record before it, and that its end is under way.
-        self.git_before: str | None = None
+        # Of a native call: its end is under way.
         self.ending = False
         # What it was asked before `answer` came.
         self.asked: RunQuestion | None = None

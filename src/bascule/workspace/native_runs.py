@@ -3,30 +3,39 @@
 Nothing of ours executes them. The client says that a call begins and that it is over, or never says the second: a run
 that nobody ends is ended with its session. Such runs take no turns; each is one beside the others, as a command in the
 background is.
+
+Every call waits for the tree before it: where changes are watched, that is the last tree and what the kernel has
+reported by now. A call that goes on without it is a run all the same, whose note says why there is no undo.
 """
 
 import asyncio
+import contextlib
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import BasculeError
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import BasculeError, StorageFull
 from bascule.foundation.ids import new_id
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import LOCAL, Call
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.ports import Began, NativeWork
 from bascule.workspace.checkpointing import WHOLE, Checkpointing
-from bascule.workspace.elsewhere import Elsewhere
+from bascule.workspace.elsewhere import GIT_UNKNOWN, Elsewhere
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
-from bascule.workspace.ports import CheckpointFault, FileFault
+from bascule.workspace.ports import DISK_FULL, CheckpointFault, FileFault
 from bascule.workspace.protocol import SpaceOpenParams
-from bascule.workspace.records import COMPLETED, ERROR, RUNNING, NativeCall, RunRecord, SpaceRecord
+from bascule.workspace.records import COMPLETED, ERROR, NO_UNDO, RUNNING, NativeCall, RunRecord, SpaceRecord
 from bascule.workspace.runs import Runs
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
+
+# Calls in a directory that cannot be a space (the home, one of the system's) are listed as if in this one.
+NO_SPACE = "spc_none"
 
 
 class NativeRuns:
@@ -57,24 +66,43 @@ class NativeRuns:
         self._endings: dict[str, set[asyncio.Task[tuple[str, ...]]]] = {}
         runs.end_native = self._end_early
 
-    async def begin(self, work: NativeWork) -> Began:
-        """With a checkpoint, or with the reason why there is none. A call that destroys waits for it."""
+    async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         opening = self._tasks.start(self._open(work), f"checkpoint of {work.root}")
-        limit = None if work.destructive else self.patience.total_seconds()
-        await asyncio.wait({opening}, timeout=limit)
-        if not opening.done():
+        # Cancelled when the client is gone.
+        waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        gone.add_done_callback(lambda _: waits.cancel())
+        either: set[asyncio.Future[Any]] = {opening, waits}
+        await asyncio.wait(either, timeout=self.patience.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
+        if waits.done() or not opening.done():
             # Taken while the call works, it would hold a part of what the call did.
             opening.add_done_callback(self._discard)
-            why = self._scans_because(work.root)
-            return Began(None, f"no undo: a checkpoint of {work.root} takes more than {self._patience_ms} ms{why}")
+            why = "its client went on before" if waits.done() else f"it takes more than {self._patience}"
+            return await self._list(work, f"the tree before it was not taken: {why}{self._scans_because(work.root)}")
         try:
             run = opening.result()
         except BasculeError as error:
-            return Began(None, f"no undo: {error.message}{f' ({error.hint})' if error.hint else ''}")
+            return await self._list(work, f"{error.message}{f' ({error.hint})' if error.hint else ''}")
         except (CheckpointFault, FileFault) as error:
-            return Began(None, f"no undo: {error}")
-        await self._record(run)
-        return Began(run.run_id, run.note)
+            return await self._list(work, str(error))
+        try:
+            await self._record(run)
+        except StorageFull as error:
+            del self._runs.live[run.run_id]
+            self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
+            return await self._list(work, f"{DISK_FULL}: {error.message}")
+        self._runs.announce("started", run)
+        return Began(run.run_id, run.note, undoable=True)
+
+    async def _list(self, work: NativeWork, why: str) -> Began:
+        """As a run without an undo; where nothing can be stored, in memory until the disk has room again."""
+        known = self._known(work.root)
+        run = self._run(known.space_id if known is not None else NO_SPACE, work)
+        run.note = f"{NO_UNDO}{why}"
+        run.record = msgspec.structs.replace(run.record, note=run.note)
+        with contextlib.suppress(StorageFull):
+            await self._record(run)
+        self._runs.announce("started", run)
+        return Began(run.run_id, run.note, undoable=False)
 
     def _discard(self, opening: "asyncio.Task[Run]") -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -94,18 +122,44 @@ class NativeRuns:
         return await asyncio.shield(task)
 
     async def _end(self, run: Run, *, ok: bool) -> tuple[str, ...]:
-        space = self._spaces.of(run.record.space_id)
-        await self._checkpointing.close(run, space)
-        await self._threads.do(self._elsewhere.look, run, space)
         touched: tuple[str, ...] = ()
-        if run.segments and run.segments[-1].after is not None:
-            checkpoints = await self._spaces.checkpoints_of(space)
-            segment = run.segments[-1]
-            changes = await self._threads.do(checkpoints.changes, segment.before, segment.after or segment.before)
-            touched = tuple(change.path for change in changes)
+        if run.is_open or run.record.outside is not None:
+            space = self._spaces.of(run.record.space_id)
+            await self._checkpointing.close(run, space)
+            await self._threads.do(self._elsewhere.look, run, space)
+            touched = await self._touched(run, space)
         run.count_work(asyncio.get_running_loop().time())
         await self._runs.finish(run, COMPLETED if ok else ERROR)
         return touched
+
+    async def _touched(self, run: Run, space: Space) -> tuple[str, ...]:
+        if not run.segments or run.segments[-1].after is None:
+            return ()
+        checkpoints = await self._spaces.checkpoints_of(space)
+        segment = run.segments[-1]
+        changes = await self._threads.do(checkpoints.changes, segment.before, segment.after or segment.before)
+        return tuple(change.path for change in changes)
+
+    def recover(self) -> None:
+        """Once, at start: what calls that the last life did not see ending did to git's record."""
+        for record in self._runs.book.all():
+            if record.git_before is not None:
+                self._tasks.start(self._recovered(record), f"git's record of {record.run_id}")
+
+    async def _recovered(self, record: RunRecord) -> None:
+        until = record.segments[-1].until if record.segments else None
+        try:
+            path = self._spaces.record(record.space_id).path
+            left = await self._threads.do(self._elsewhere.look_at_git, record, path, until or record.started_at)
+        except (BasculeError, CheckpointFault) as error:
+            left = msgspec.structs.replace(record, git_before=None, note=f"{GIT_UNKNOWN}: {error}")
+        tx = Transaction()
+        # Nothing else of a run that is over changes before this is known.
+        self._runs.book.put(
+            tx,
+            msgspec.structs.replace(self._runs.book.find(record.run_id), git=left.git, git_before=None, note=left.note),
+        )
+        await self._journal.commit_quietly(tx)
 
     async def warm(self, root: str) -> None:
         """The first checkpoint of a project takes long: it is taken before the first call needs one."""
@@ -119,8 +173,8 @@ class NativeRuns:
     # -- inside --
 
     @property
-    def _patience_ms(self) -> int:
-        return round(self.patience.total_seconds() * 1000)
+    def _patience(self) -> str:
+        return f"{self.patience.total_seconds():g} s"
 
     def _scans_because(self, root: str) -> str:
         known = self._known(root)
@@ -139,10 +193,10 @@ class NativeRuns:
         record = await self._spaces.open(Call(LOCAL, "spaces.open", params, door="daemon"), params, lambda _real: None)
         return self._spaces.find(record.space_id)
 
-    def _run(self, space: Space, work: NativeWork) -> Run:
+    def _run(self, space_id: str, work: NativeWork) -> Run:
         record = RunRecord(
             run_id=new_id("run"),
-            space_id=space.space_id,
+            space_id=space_id,
             number=self._runs.book.number + 1,
             # What hooks report is `local` and a claim.
             started_by=LOCAL,
@@ -160,7 +214,7 @@ class NativeRuns:
 
     async def _open(self, work: NativeWork) -> Run:
         space = await self._space(work.root)
-        run = self._run(space, work)
+        run = self._run(space.space_id, work)
         if endings := self._endings.get(space.space_id):
             await asyncio.wait(set(endings))
         if not await self._keep_outside(run, space, work):
@@ -197,7 +251,6 @@ class NativeRuns:
         recorded = self._journal.commit_quietly(tx)
         self._runs.live[run.run_id] = run
         await recorded
-        self._runs.announce("started", run)
 
     def _end_early(self, run: Run) -> None:
         """Cancelled, or everything was stopped: the client's call goes on, and what it changed until now is kept."""

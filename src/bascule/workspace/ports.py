@@ -273,6 +273,10 @@ class Sandboxes(Protocol):
 # -- checkpoints ----------------------------------------------------------------------------------
 
 
+# In every sentence about that, whichever part found it.
+DISK_FULL = "the disk with Bascule's state is full"
+
+
 class CheckpointFault(Exception):
     """No checkpoint could be taken or used; the message says why (too many files, too large, a later change)."""
 
@@ -359,8 +363,11 @@ class CheckpointStore(Protocol):
 class GitStates(Protocol):
     """HEAD, refs and index of the repository at the top of a workspace, which checkpoints leave out."""
 
-    def take(self, space_id: str, root: str, /) -> str | None:
-        """The id of the state as it is now; None where there is no repository."""
+    def take(self, space_id: str, root: str, /, *, until_ms: int | None = None) -> str | None:
+        """The id of the state as it is now; None where there is no repository.
+
+        With `until_ms` (wall clock) what changed later is left out.
+        """
 
     def undo(
         self, space_id: str, root: str, before: str, after: str, /, *, dry_run: bool

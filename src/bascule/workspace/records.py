@@ -14,6 +14,8 @@ ERROR = "error"
 CANCELLED = "cancelled"
 # The daemon ended while it was under way.
 UNKNOWN = "unknown"
+# How the note of a native call begins that goes on without an undo.
+NO_UNDO = "no undo: "
 ENDED = frozenset({COMPLETED, ERROR, CANCELLED, UNKNOWN})
 
 
@@ -107,6 +109,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     background: bool = False
     # One that an agent's own tool did; nothing of ours executed it.
     native: NativeCall | None = None
+    # Git's record before such a call, until what it changed there is known.
+    git_before: str | None = None
     git: GitSegment | None = None
     outside: OutsideSegment | None = None
     # On a copy: what some operation would have been asked for, so that taking the result over asks.

@@ -372,6 +372,7 @@ class Workspace:
     def recover(self) -> None:
         """Called once at start, after `on_unknown`."""
         self.runs.recover(self._begun)
+        self.native.recover()
         self._begun.clear()
 
     def end(self) -> None:

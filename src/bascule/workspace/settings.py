@@ -27,8 +27,8 @@ class WorkspaceSettings(Settings, frozen=True, kw_only=True):
     max_run_ms: Ms = _defaults.max_run_ms
     # Runs of one space whose answers and changes are kept.
     max_kept_runs: Count = _defaults.max_kept_runs
-    # How long a call of an agent's own tool waits for its checkpoint, in milliseconds; then it goes on without an undo.
-    # Calls that delete or overwrite wait as long as it takes.
+    # How long a call of an agent's own tool waits for the tree before it, in milliseconds; then it goes on without an
+    # undo, and is listed with the reason.
     native_checkpoint_ms: Ms = _defaults.native_checkpoint_ms
     # Commands in the background of one space.
     max_processes: Count = _defaults.max_processes

@@ -65,6 +65,8 @@ def run_report(args: argparse.Namespace) -> int:
     show(
         f"{report['calls']} calls since {report['since'][:19].replace('T', ' ')}, {report['undoable']} of them undoable"
     )
+    if report.get("withoutUndo"):
+        show(f"{report['withoutUndo']} calls went on without an undo: `bascule runs list --all` says why")
     show(f"the rules would have asked {asks} times and denied {denies}")
     if report.get("open") or report.get("gaps"):
         show(f"{report['open']} calls never said how they ended, {report['gaps']} were not announced")
@@ -123,4 +125,6 @@ def run_sessions(args: argparse.Namespace) -> int:
     for each in sessions:
         if each.get("notice"):
             show(f"{each['client']} {short_id(each['session'])}: {one_line(each['notice'])}")
+        if each.get("noUndo"):
+            show(f"{each['client']} {short_id(each['session'])}, its last change: {one_line(each['noUndo'])}")
     return 0

@@ -72,5 +72,6 @@ def _reported(view: dict[str, Any] | None) -> str:
         return "this session does not report"
     if view.get("notice"):
         return f"{view.get('mode', 'observe')}, hooks switched off for new sessions"
-    calls = int(view.get("calls", 0))
-    return f"{view.get('mode', 'observe')}, {calls} {'call' if calls == 1 else 'calls'}"
+    calls, without = int(view.get("calls", 0)), int(view.get("withoutUndo", 0))
+    line = f"{view.get('mode', 'observe')}, {calls} {'call' if calls == 1 else 'calls'}"
+    return f"{line}, {without} without undo" if without else line

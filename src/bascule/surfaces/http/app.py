@@ -167,7 +167,7 @@ class App:
             row = self._calls.methods[call.method].row
             # A run belongs to the caller that waits for it; a call that waits or has not begun has changed nothing.
             waits = row.shape in (Shape.WAIT, Shape.RUN) or bool(getattr(call.params, "wait_ms", 0))
-            if waits or (isinstance(later, Answer) and not later.begun):
+            if waits or (isinstance(later, Answer) and not later.stays):
                 later.cancel()
         elif not later.cancelled() and later.exception() is None:
             self._calls.abandoned(call, later.result())

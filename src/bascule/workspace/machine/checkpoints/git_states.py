@@ -18,6 +18,7 @@ from datetime import timedelta
 
 import msgspec
 
+from bascule.workspace.machine.checkpoints.store import cannot_be_stored
 from bascule.workspace.ports import CheckpointFault
 
 # The index of a repository with 200,000 files; a larger one is left out, and named.
@@ -49,17 +50,23 @@ class GitStates:
         # Of each space what the files looked like when its last state was taken, and that state.
         self._last: dict[str, tuple[_Looks, str]] = {}
 
-    def take(self, space_id: str, root: str) -> str | None:
-        """The id of the state as it is now; None where there is no repository."""
+    def take(self, space_id: str, root: str, *, until_ms: int | None = None) -> str | None:
+        """The id of the state as it is now; None where there is no repository.
+
+        With `until_ms` (wall clock) what changed later is left out: nobody knows what was there then.
+        """
         places = _places(root)
         if places is None:
             return None
         folder = self._folder(space_id)
-        looks = _looks(*places)
+        looks = _looks(*places) if until_ms is None else None
         known = self._last.get(space_id)
         if looks is not None and known is not None and known[0] == looks and os.path.exists(f"{folder}/{known[1]}"):
             return known[1]
-        encoded = msgspec.msgpack.encode(_State(_read_all(*places)))
+        files = _read_all(*places)
+        if until_ms is not None:
+            files = {name: content for name, content in files.items() if not _is_later(places, name, until_ms)}
+        encoded = msgspec.msgpack.encode(_State(files))
         name = hashlib.sha256(encoded).hexdigest()
         file = os.path.join(folder, name)
         try:
@@ -67,7 +74,7 @@ class GitStates:
             if not os.path.exists(file):
                 _replace(file, encoded, 0o600)
         except OSError as error:
-            raise CheckpointFault(f"the state of git could not be kept: {error.strerror}") from error
+            raise cannot_be_stored(error) from error
         if looks is not None:
             self._last[space_id] = (looks, name)
         else:
@@ -113,6 +120,17 @@ class GitStates:
             return msgspec.msgpack.decode(data, type=_State).files
         except (OSError, msgspec.DecodeError) as error:
             raise CheckpointFault("what git's record was before is no longer kept") from error
+
+
+def _is_later(places: tuple[str, str], name: str, until_ms: int) -> bool:
+    try:
+        return os.lstat(_path(places, name)).st_ctime_ns > until_ms * 1_000_000
+    except OSError:
+        return True
+
+
+def _path(places: tuple[str, str], name: str) -> str:
+    return os.path.join(places[0] if name in _SINGLE else places[1], name)
 
 
 def _places(root: str) -> tuple[str, str] | None:
@@ -194,7 +212,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _put_back(places: tuple[str, str], name: str, content: bytes | None) -> None:
-    path = os.path.join(places[0] if name in _SINGLE else places[1], name)
+    path = _path(places, name)
     lock = f"{path}.lock"
     try:
         # As git itself does: whoever has the lock changes the file, nobody else.

@@ -6,6 +6,7 @@ checkpoint relies on it, and written again if it is damaged.
 """
 
 import contextlib
+import errno
 import os
 import threading
 import zlib
@@ -24,7 +25,7 @@ from bascule.workspace.machine.checkpoints.objects import (
     read_tree,
 )
 from bascule.workspace.machine.checkpoints.packs import LEVEL, Pack, PackWriter
-from bascule.workspace.ports import CheckpointFault
+from bascule.workspace.ports import DISK_FULL, CheckpointFault
 
 # A checkpoint with more new objects is written as a pack: one file instead of hundreds.
 MAX_LOOSE_AT_ONCE = 128
@@ -353,7 +354,9 @@ def _read_packed(pack: Pack, identity: ObjectId) -> tuple[bytes, bytes] | None:
 
 
 def cannot_be_stored(error: OSError) -> CheckpointFault:
-    return CheckpointFault(f"no checkpoint could be stored: {error.strerror}")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    why = f"{DISK_FULL} ({error.strerror})" if full else error.strerror
+    return CheckpointFault(f"no checkpoint could be stored: {why}")
 
 
 def _damaged(identity: ObjectId, why: object) -> CheckpointFault:
