@@ -154,3 +154,23 @@ def test_a_window_of_many_rows_is_read_whole_and_says_what_can_be_seen(host, sta
     with pytest.raises(Refused) as refused:
         host.act("desktop.doubleClick", route=route(many), target={"selector": {"titleContains": "Row 299"}})
     assert refused.value.details["reason"] == "offscreen"
+
+
+@pytest.mark.parametrize("method", ["desktop.click", "desktop.doubleClick"])
+def test_a_click_that_changes_another_part_of_the_window_is_confirmed_by_the_window(host, start, method):
+    """GTK 4's elements report nothing; that a label has changed is seen in the window."""
+    program = start("gtk4")
+    result = host.act(method, route=route(program), target={"selector": selector("Count")})
+    assert (result["effect"], result["by"]) == ("confirmed", "window")
+    assert "watchedMs" not in result
+    # The control: a click on what does nothing confirms nothing.
+    dead = {"selector": {"titleContains": "Nothing happens here"}}
+    result = host.act("desktop.doubleClick", route=route(program), target=dead)
+    assert result["effect"] == "unverified"
+    assert result["watchedMs"] > 0
+    assert "by" not in result
+
+
+def test_what_an_element_says_of_itself_comes_before_what_its_window_shows(host, app):
+    result = host.act("desktop.click", route=route(app), target={"selector": selector("Agree", "AXCheckBox")})
+    assert (result["effect"], result["by"]) == ("confirmed", "element")

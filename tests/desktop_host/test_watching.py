@@ -113,7 +113,8 @@ def watched(desktop, act=None):
             aim = Aim(Routed(WINDOW, (WINDOW,), exact=False), desktop.shown, None)
             return await Acting(looking).seen(trace, aim, act or nothing)
 
-    return *asyncio.run(run()), trace
+    seen = asyncio.run(run())
+    return seen.effect, seen.watched_ms, trace
 
 
 BUTTON = element("OK")

@@ -12,6 +12,7 @@ from bascule.desktop.protocol import (
     InlineImage,
     Intent,
     Routed,
+    SeenBy,
     Target,
     TargetCall,
 )
@@ -30,6 +31,7 @@ class ActResult(Result, frozen=True, kw_only=True):
     execution_id: str
     done: bool
     effect: Effect
+    by: SeenBy | None = None
     evidence: Evidence
     rematched: bool = False
     watched_ms: int | None = None

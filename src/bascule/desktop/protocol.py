@@ -354,15 +354,19 @@ class FindResult(Result, frozen=True, kw_only=True):
 # -- 5.5, 5.6, 5.7 --
 
 Effect = Literal["confirmed", "unverified", "none"]
+# In what a change was seen: the element reads back differently, its program said that something changed, or the window
+# shows something else than before, in which case that may be somebody else's doing.
+SeenBy = Literal["element", "program", "window"]
 
 
 class ClickResult(Result, frozen=True, kw_only=True):
     execution_id: str
     clicked: bool
     evidence: Evidence
-    # Additions: what could be seen of it, how it was done, whether the ref had to be found again, and with `unverified`
-    # for how long a change was looked for.
+    # Additions: what could be seen of it and in what, how it was done, whether the ref had to be found again, and with
+    # `unverified` for how long a change was looked for.
     effect: Effect
+    by: SeenBy | None = None
     method: Literal["action", "pointer"]
     rematched: bool = False
     watched_ms: int | None = None
@@ -407,6 +411,7 @@ class HotkeyResult(Result, frozen=True, kw_only=True):
     sent: bool
     evidence: Evidence
     effect: Effect
+    by: SeenBy | None = None
     watched_ms: int | None = None
 
 

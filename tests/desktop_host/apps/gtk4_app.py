@@ -30,6 +30,12 @@ def activate(app):
     soon = Gtk.Button(label="Soon")
     soon.connect("clicked", lambda _: GLib.timeout_add(300, arrive, box))
     box.append(soon)
+    counted = Gtk.Label(label="counted 0")
+    count = Gtk.Button(label="Count")
+    count.connect("clicked", lambda _: counted.set_text(counted.get_text() + " and more"))
+    box.append(count)
+    box.append(counted)
+    box.append(Gtk.Label(label="Nothing happens here"))
     if ROWS:
         scrolled = Gtk.ScrolledWindow(vexpand=True)
         items = Gtk.Box(orientation=Gtk.Orientation.VERTICAL)

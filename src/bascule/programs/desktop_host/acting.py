@@ -28,6 +28,8 @@ PICTURE_SECONDS: Final = 2.0
 # States that a click brings by itself, whatever comes of it.
 _QUIET: Final = ("StateChanged:focused", "StateChanged:armed", "StateChanged:pressed", "StateChanged:active")
 _CHECKABLE: Final = frozenset({"AXCheckBox"})
+# Two windows of which one was not read whole are not compared.
+_UNREAD: Final = frozenset({"time", "unresponsive", "inaccessible"})
 
 
 # True: the program's own action was asked for, which some programs carry out later.
@@ -39,6 +41,16 @@ class Watched(msgspec.Struct, frozen=True):
 
     change: bool
     ms: int
+    # The window shows something else than before, whatever its program said of that.
+    window: bool = False
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What an answer says of it."""
+
+    effect: d.Effect
+    by: d.SeenBy | None = None
+    watched_ms: int | None = None
 
 
 class Aim(msgspec.Struct):
@@ -156,15 +168,16 @@ class Acting:
             await self._desktop.click_at(x, y, execution.halt, onto(aim))
             return False
 
-        effect, watched_ms = await self.seen(execution, aim, act)
+        seen = await self.seen(execution, aim, act)
         return d.ClickResult(
             execution_id=execution.id,
             clicked=True,
             evidence=self.evidence(execution),
-            effect=effect,
+            effect=seen.effect,
+            by=seen.by,
             method="pointer" if method == "pointer" else "action",
             rematched=aim.rematched,
-            watched_ms=watched_ms,
+            watched_ms=seen.watched_ms,
         )
 
     async def hotkey(self, execution: Execution, params: d.HotkeyCall) -> d.HotkeyResult:
@@ -177,12 +190,14 @@ class Acting:
             await self._desktop.chord(params.keys, execution.halt, routed.window, delay=delay)
 
         watched = await self.pictured(execution, routed, act)
+        seen = _of_others(watched)
         return d.HotkeyResult(
             execution_id=execution.id,
             sent=True,
             evidence=self.evidence(execution),
-            effect="confirmed" if watched.change else "unverified",
-            watched_ms=None if watched.change else watched.ms,
+            effect=seen.effect,
+            by=seen.by,
+            watched_ms=seen.watched_ms,
         )
 
     # -- what they share --
@@ -252,25 +267,22 @@ class Acting:
                 )
         return False
 
-    async def seen(self, execution: Execution, aim: Aim, act: Act) -> tuple[d.Effect, int | None]:
-        """Act between two pictures, then compare what the element says of itself, and what its program said.
-
-        With `unverified` it also returns for how many milliseconds a change was looked for.
-        """
+    async def seen(self, execution: Execution, aim: Aim, act: Act) -> Seen:
+        """Act between two pictures, then compare what the element says of itself, what its program said, and what the
+        window shows."""
         before = aim.element
         patient = partial(differs, before) if before.role in _CHECKABLE else None
         watched = await self.pictured(execution, aim.routed, act, aim, patient=patient)
-        unverified: tuple[d.Effect, int] = ("unverified", watched.ms)
         try:
             after = await self._desktop.refreshed(before)
         except (AppGone, NotAnswering) as error:
             execution.note("readback", outcome=str(error))
-            return ("confirmed", None) if isinstance(error, AppGone) else unverified
+            return Seen("confirmed", "program") if isinstance(error, AppGone) else Seen("unverified", None, watched.ms)
         changed = after is None or differs(before, after)
-        execution.note("readback", changed=changed, heard=watched.change)
-        if changed or (watched.change and before.role not in _CHECKABLE):
-            return "confirmed", None
-        return ("none", None) if before.role in _CHECKABLE else unverified
+        execution.note("readback", changed=changed, heard=watched.change, window=watched.window)
+        if changed:
+            return Seen("confirmed", "element")
+        return Seen("none") if before.role in _CHECKABLE else _of_others(watched)
 
     async def pictured(
         self,
@@ -301,7 +313,7 @@ class Acting:
                 by_action = await act()
                 execution.note("acted")
                 return await self._watch(changed, aim, program, by_action=bool(by_action), patient=patient)
-        before = await self._picture(execution, routed, aim.tree if aim is not None else None, blanked)
+        before, tree = await self._picture(execution, routed, aim.tree if aim is not None else None, blanked)
         image = before.image
         if aim is not None:
             shown = aim.element.visible if aim.element.on_screen else aim.element.rect
@@ -317,10 +329,10 @@ class Acting:
             try:
                 watched = await self._watch(changed, aim, program, by_action=bool(by_action), patient=patient)
                 execution.note("watched", change=watched.change)
-                await self._picture_after(execution, routed, before, encoding, blanked)
+                after = await self._picture_after(execution, routed, before, encoding, blanked)
             finally:
                 encoding.cancel()
-        return watched
+        return msgspec.structs.replace(watched, window=_shows_other(tree, after))
 
     async def _watch(
         self,
@@ -366,14 +378,14 @@ class Acting:
 
     async def _picture(
         self, execution: Execution, routed: Routed, tree: Tree | None, blanked: tuple[Rect, ...]
-    ) -> Picture:
+    ) -> tuple[Picture, Tree | None]:
         if tree is None:
             try:
                 tree = await self._looking.tree(execution, routed, PICTURE_SECONDS)
             except (DesktopError, NotAnswering):
                 # Where the secrets are is not known, so nothing is shown.
                 blanked = (*blanked, routed.window.outer)
-        return await self._looking.picture(execution, routed, tree, blanked)
+        return await self._looking.picture(execution, routed, tree, blanked), tree
 
     async def _picture_after(
         self,
@@ -382,22 +394,25 @@ class Acting:
         before: Picture,
         unchanged: Awaitable[bytes],
         blanked: tuple[Rect, ...],
-    ) -> None:
+    ) -> Tree | None:
+        """What the window shows by then, where that is something else."""
+        tree = None
         if await self._looking.is_current(before):
             # The same pixels hide the same secrets in the same places.
             execution.note("picture", unchanged=True)
             data = await unchanged
         else:
             try:
-                after = await self._picture(execution, routed, None, blanked)
+                after, tree = await self._picture(execution, routed, None, blanked)
             except DesktopError as error:
                 if error.code is not Code.ELEMENT_NOT_FOUND:
                     raise
                 # The act closed the window.
                 execution.note("picture", name="after.png", missing="the window is closed")
-                return
+                return None
             data = await asyncio.to_thread(pictures.png, after.image)
         await self._looking.save(execution, "after.png", data)
+        return tree
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
@@ -415,6 +430,24 @@ def differs(before: Element, now: Element) -> bool:
 def _shown_by(element: Element) -> tuple[str | None, str, frozenset[str]]:
     """Without the states that a click brings by itself."""
     return element.value, element.title, element.states - {"focused", "pressed", "armed", "active"}
+
+
+def _shows_other(before: Tree | None, after: Tree | None) -> bool:
+    """GTK 4's elements report nothing: that a label has changed is seen in the window alone."""
+    if before is None or after is None or _UNREAD & {*before.partial, *after.partial}:
+        return False
+    return _shown_in(before) != _shown_in(after)
+
+
+def _shown_in(tree: Tree) -> list[tuple[str, tuple[str | None, str, frozenset[str]]]]:
+    return [(each.role, _shown_by(each)) for each in tree.elements if each.on_screen]
+
+
+def _of_others(watched: Watched) -> Seen:
+    """Where the element itself shows nothing."""
+    if watched.change:
+        return Seen("confirmed", "program")
+    return Seen("confirmed", "window") if watched.window else Seen("unverified", None, watched.ms)
 
 
 def _check_complete(execution: Execution) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from bascule.desktop import extensions as m
 from bascule.desktop import protocol as d
 from bascule.desktop.errors import not_found
-from bascule.programs.desktop_host.acting import Acting, Aim, check_enabled, differs, onto
+from bascule.programs.desktop_host.acting import Acting, Aim, Seen, check_enabled, differs, onto
 from bascule.programs.desktop_host.elements import Element, Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.looking import Looking, folder_of, modals, within
@@ -97,11 +97,11 @@ class Pointing:
         now = None
         with contextlib.suppress(AppGone):
             now = await self._desktop.refreshed(aim.element)
-        effect: d.Effect = "unverified"
+        seen = Seen("unverified", None, watched.ms)
         if now is not None and not now.secret:
             # Firefox answers true and does nothing.
-            effect = "confirmed" if now.value == shown else "none"
-        return self._result(execution, aim, (effect, watched.ms if effect == "unverified" else None))
+            seen = Seen("confirmed", "element") if now.value == shown else Seen("none")
+        return self._result(execution, aim, seen)
 
     async def focus_window(self, execution: Execution, params: d.Routed) -> m.ActResult:
         routed = await self._looking.route(execution, params.route)
@@ -140,13 +140,13 @@ class Pointing:
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
-    def _result(self, execution: Execution, aim: Aim, seen: tuple[d.Effect, int | None]) -> m.ActResult:
-        effect, watched_ms = seen
+    def _result(self, execution: Execution, aim: Aim, seen: Seen) -> m.ActResult:
         return m.ActResult(
             execution_id=execution.id,
             done=True,
-            effect=effect,
+            effect=seen.effect,
+            by=seen.by,
             evidence=self._acting.evidence(execution),
             rematched=aim.rematched,
-            watched_ms=watched_ms,
+            watched_ms=seen.watched_ms,
         )
