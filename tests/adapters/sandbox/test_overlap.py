@@ -94,7 +94,8 @@ def test_a_command_whose_script_is_exchanged_by_somebody_out_of_reach_is_ended(
         async with two_spaces(outside, place, apart=True) as (one, other):
             running = await begun(one, WAITS, **APPROVED)
             await other.output_of(exchange)
-            outcome = await release(one, running)
+            # Before it comes to its script: it waits, and nobody releases it.
+            outcome = await running.wait()
             assert (outcome.stdout.text, outcome.ended_by) == ("began\n", "exchanged"), outcome
             assert "another file was put in the place of a script that was approved" in (outcome.note or "")
 
