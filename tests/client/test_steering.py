@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from bascule.client import SyncClient
+from policy.steering_files import EXECUTED, READ
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
     pytest.skip("bubblewrap is not installed", allow_module_level=True)
@@ -53,6 +54,21 @@ def test_a_run_names_what_it_left(space, shared, tmp_path):
     for words in (("runs", "show", "last"), ("runs", "diff", "last")):
         ran = bascule(shared, tmp_path, *words)
         assert all(f"[look at it: {each}]" in ran for each in EXPECTED), ran
+
+
+def test_whatever_file_programs_or_agents_obey_is_named_by_a_run_that_leaves_them_all(space, shared, tmp_path):
+    paths = [*EXECUTED, *READ]
+    script = "".join(f"mkdir -p '{os.path.dirname(path) or '.'}'; echo x > '{path}'\n" for path in paths)
+    (tmp_path / "make.sh").write_text(f"{script}echo x > main.py; mkdir src; echo x > src/README.md\n")
+    result = space.run([{"type": "shell", "command": "sh make.sh"}])
+    assert result.events[0].success, result
+    named = dict(line.split(": ", 1) for line in result.steering)
+    assert named.keys() == set(paths)
+    assert {path for path, why in named.items() if why == "agents take it for instructions"} == set(READ)
+    # What is executed comes first: there is a limit.
+    assert list(named)[-len(READ) :] == sorted(READ, key=list(named).index)
+    ran = bascule(shared, tmp_path, "runs", "show", "last")
+    assert all(f"[look at it: {path}: " in ran for path in paths), ran
 
 
 def test_a_person_at_the_terminal_sees_it_at_once(shared, tmp_path):

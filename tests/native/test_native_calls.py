@@ -207,6 +207,18 @@ def test_a_client_that_was_killed_is_dead_and_not_idle(scene):
     assert "gone" in after["evidence"]
 
 
+def test_a_session_names_what_its_calls_changed_that_programs_or_agents_obey(scene):
+    call_id, _ = scene.before("make setup")
+    for name in ("AGENTS.md", ".envrc", "main.py"):
+        (scene.root / name).write_text("new\n")
+    scene.after("make setup", call_id)
+    (named,) = _until(lambda: [each["steering"] for each in scene.wire.call("sessions.list", {}) if "steering" in each])
+    assert sorted(named) == [
+        f"{scene.root}/.envrc: other programs of the user execute or obey it",
+        f"{scene.root}/AGENTS.md: agents take it for instructions",
+    ]
+
+
 def _with_output(pair):
     return pair if "output" in pair[1] else None
 

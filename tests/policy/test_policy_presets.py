@@ -13,6 +13,8 @@ from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import NO_RULE, BadPolicy, check_rules
 from bascule.kernel.rows import Effect, Row
 from bascule.testing.policies import preset, standard
+from policy.steering_files import EXECUTED, READ
+from policy.steering_files import ORDINARY as ORDINARY_CODE
 
 PRESETS = presets_of()
 
@@ -186,6 +188,24 @@ def test_files_that_other_programs_obey_ask_before_they_are_written(name, path):
         assert (verdict.decision, verdict.policy) == (Decision.ASK, "filesystem.approvalRequired")
         assert "requires approval" in verdict.reason
     assert decide(name, JERRY, "workspace.readFile", {"path": path}).decision is Decision.ALLOW
+
+
+WAYS = ("workspace.createFile", "workspace.editFile", "workspace.shell", "native.write", "native.shell")
+
+
+def written(method, path):
+    """The verdict on writing a file that way."""
+    params = {"command": f"echo x > {path}", "path": path}
+    if method.startswith("native."):
+        params = {"command": f"echo x > {path}", "paths": [path], "cwd": "/p", "root": "/p", "home": "/h"}
+    return decide("standard", JERRY, method, params).decision
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_what_programs_execute_asks_whichever_way_it_is_written_and_words_for_models_never_do(method):
+    asks = {path for path in (*EXECUTED, *READ) if written(method, path) is Decision.ASK}
+    assert asks == set(EXECUTED) - set(ORDINARY_CODE)
+    assert written(method, "src/main.py") is Decision.ALLOW
 
 
 def test_the_door_to_a_file_leaves_the_question_to_the_operation_behind_it():

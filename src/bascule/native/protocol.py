@@ -188,6 +188,8 @@ class NativeSessionView(Result, frozen=True, kw_only=True):
     # Calls that may have changed something and went on without an undo; what of the last such call has none, and why.
     without_undo: int = 0
     no_undo: str | None = None
+    # What its calls made, changed or deleted that other programs execute or agents take for instructions.
+    steering: list[str] = []
 
 
 class SessionChange(Result, frozen=True, kw_only=True):

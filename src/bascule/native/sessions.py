@@ -8,10 +8,12 @@ from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.stream import Stream
 from bascule.foundation.text import short_id
+from bascule.kernel.policy.steering import why_obeyed
 from bascule.native.hooks import Hook
 from bascule.native.ports import ProcessStart
 from bascule.native.protocol import HookParams, Mode, NativeSessionView, SessionChange
 from bascule.native.states import State, following, is_probably_idle
+from gabp.text import escaped
 
 CONFIG_CHANGED = "ConfigChange"
 # Sessions that are remembered; those that ended first make room.
@@ -26,6 +28,8 @@ MAX_BEHIND = 256
 # A write to what another session changed so lately is worth a line.
 COLLISION = timedelta(minutes=10)
 MAX_REMEMBERED_PATHS = 2_000
+# Files that other programs obey, named in a session's view; the newest of more.
+MAX_STEERING = 64
 
 
 class OpenCall:
@@ -53,6 +57,8 @@ class Session:
         self.pane: str | None = None
         self.agent: str | None = None
         self.notice: str | None = None
+        # What its calls changed that other programs obey: path and why.
+        self.steering: OrderedDict[str, str] = OrderedDict()
         # A keyed digest of what it was asked last.
         self.prompt: str | None = None
         self.calls = 0
@@ -179,6 +185,7 @@ class Sessions:
             notice=session.notice,
             without_undo=session.without_undo,
             no_undo=session.no_undo,
+            steering=[f"{escaped(path)}: {why}" for path, why in session.steering.items()],
         )
 
     def follow(self, client: str | None) -> Stream:
@@ -223,6 +230,11 @@ class Sessions:
         for path in paths:
             self._changed[path] = (session, now)
             self._changed.move_to_end(path)
+            if (why := why_obeyed(path)) is not None:
+                session.steering[path] = why
+                session.steering.move_to_end(path)
+        while len(session.steering) > MAX_STEERING:
+            session.steering.popitem(last=False)
         while len(self._changed) > MAX_REMEMBERED_PATHS:
             self._changed.popitem(last=False)
 

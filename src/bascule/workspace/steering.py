@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bascule.kernel.policy.steering import is_steering_file
+from bascule.kernel.policy.steering import READ, why_obeyed
 from bascule.workspace.ports import Checkpoints
 from gabp import codec
 from gabp.text import escaped
 
-# More sentences than these nobody reads; the last one says how many there are.
-MAX_SENTENCES = 20
+# One run that sets up a project for every editor and agent there is leaves some fifty; of more the last sentence says
+# how many there are.
+MAX_SENTENCES = 64
 PACKAGE = "package.json"
 # A directory with these is a repository to git, whatever it is called.
 _BARE = ("HEAD", "objects", "refs")
@@ -26,7 +27,8 @@ def steering_left(checkpoints: Checkpoints, before: str, after: str, known: Mapp
         for place, inode in checkpoints.repositories.items()
         if known is not None and known.get(place) != inode
     ]
-    found += _files(checkpoints, before, after)
+    # What is executed comes first, should there be too many.
+    found += sorted(_files(checkpoints, before, after), key=lambda each: each.endswith(f": {READ}"))
     if len(found) > MAX_SENTENCES:
         more = len(found) - MAX_SENTENCES + 1
         found[MAX_SENTENCES - 1 :] = [f"and {more} more files of this kind; `bascule runs diff` lists them"]
@@ -42,8 +44,8 @@ def _files(checkpoints: Checkpoints, before: str, after: str) -> Iterator[str]:
             is_link = checkpoints.kind(after, path) == "link"
             if is_link or _scripts(checkpoints.content(after, path)) != _scripts(checkpoints.content(before, path)):
                 yield f"{escaped(path)}: its scripts changed; npm runs some of them by itself"
-        elif is_steering_file(path) and checkpoints.content(after, path) is not None:
-            yield f"{escaped(path)}: other programs of the user execute or obey it"
+        elif (why := why_obeyed(path)) is not None and checkpoints.content(after, path) is not None:
+            yield f"{escaped(path)}: {why}"
 
 
 def _bare(checkpoints: Checkpoints, before: str, after: str, paths: list[str]) -> Iterator[str]:

@@ -1,6 +1,8 @@
-"""Files of a workspace that other programs of the user obey: one list for rules, previews and reports.
+"""Files of a workspace that other programs of the user obey: one table for rules, previews and reports.
 
-Writing one of them acts later, outside of the sandbox, when the user's shell, editor, agent or git reads it.
+Writing one of them acts later, outside of the sandbox, when the user's shell, editor, agent or git reads it. Those that
+a program executes ask before they are written, but for a few that are ordinary work; texts for models never ask. All
+that a run leaves new or changed are named in its result.
 """
 
 from bascule.kernel.policy.paths import path_matches
@@ -22,12 +24,33 @@ STEERING_FILES = (
     ".inputrc", ".vimrc", ".nvimrc", ".nvim.lua", ".exrc", ".gdbinit", ".lldbinit", ".tmux.conf", ".screenrc",
     ".ssh/**", ".gnupg/**", ".aws/**", ".kube/**", ".docker/**", ".netrc", ".npmrc", ".yarnrc", ".yarnrc.yml",
     ".pypirc", ".cargo/config", ".cargo/config.toml", ".bazelrc",
+    ".helix/**", ".github/hooks/**", ".trae/mcp.json", ".factory/mcp.json", ".factory/settings.json",
+    ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml", "binding.gyp", ".bundle/**", ".mvn/**",
+    "gradle-wrapper.properties", "gradle-wrapper.jar", "rust-toolchain", "rust-toolchain.toml",
+    ".irbrc", ".pryrc", ".Rprofile", ".Renviron", ".iex.exs", ".ocamlinit", ".ghci", ".pdbrc", ".pythonrc",
+    "sitecustomize.py", "usercustomize.py",
 )  # fmt: skip
-# Ordinary work changes these often, so writing them does not ask; a part of them runs by itself (`scripts` at every
-# npm install), so a change is reported.
-REPORTED_FILES = ("package.json",)
+# Ordinary work changes these often, as it does build files, so writing them does not ask. Tools of the project execute
+# them without being told their names, so a change is reported; of `package.json` the scripts alone.
+REPORTED_FILES = (
+    "package.json", "conftest.py", ".eslintrc.js", ".eslintrc.cjs", ".eslintrc.mjs", "eslint.config.*",
+    ".prettierrc.js", ".prettierrc.cjs", ".prettierrc.mjs", ".prettierrc.ts", "prettier.config.*",
+)  # fmt: skip
+# Words for models: people and agents change them daily, and nothing executes them. Those in a folder of the list above
+# (`.claude/CLAUDE.md`, `.cursor/rules`) ask with what lies beside them: commands and hooks.
+TEXT_FILES = (
+    "CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "AGENTS.override.md", "AGENT.md", "GEMINI.md", "QWEN.md", "CRUSH.md",
+    "WARP.md", ".cursorrules", ".windsurfrules", ".roorules", ".goosehints", ".rules", ".augment-guidelines",
+    ".github/copilot-instructions.md", ".github/instructions/**", ".github/prompts/**", ".github/chatmodes/**",
+    ".trae/rules/**", ".factory/droids/**", ".kilocode/rules/**", ".augment/rules/**",
+)  # fmt: skip
+
+EXECUTED = "other programs of the user execute or obey it"
+READ = "agents take it for instructions"
 
 
-def is_steering_file(path: str) -> bool:
-    """Whether a path in a workspace names a file whose change a person should see at once."""
-    return any(path_matches(glob, path, exact=False) for glob in (*STEERING_FILES, *REPORTED_FILES))
+def why_obeyed(path: str) -> str | None:
+    """What a person should know about a file of that name that is new or changed; None: nothing."""
+    if any(path_matches(glob, path, exact=False) for glob in (*STEERING_FILES, *REPORTED_FILES)):
+        return EXECUTED
+    return READ if any(path_matches(glob, path, exact=False) for glob in TEXT_FILES) else None

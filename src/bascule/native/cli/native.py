@@ -127,4 +127,6 @@ def run_sessions(args: argparse.Namespace) -> int:
             show(f"{each['client']} {short_id(each['session'])}: {one_line(each['notice'])}")
         if each.get("noUndo"):
             show(f"{each['client']} {short_id(each['session'])}, its last change: {one_line(each['noUndo'])}")
+        for line in each.get("steering", ()):
+            show(f"{each['client']} {short_id(each['session'])}: [look at it: {one_line(line)}]")
     return 0
