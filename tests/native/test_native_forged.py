@@ -1,14 +1,15 @@
 """Hooks that somebody made up, or that say more than anybody can look at: noise, never a permission."""
 
+import json
 import time
 
 import pytest
 
 from bascule.foundation.errors import BasculeError, Forbidden
 from bascule.native import dialogs, sessions
-from bascule.native.hooks import read_hook
+from bascule.native.hooks import Unreadable, read
 from bascule.native.machine.projects import Projects
-from bascule.native.protocol import MAX_COMMAND_CHARS, MAX_PATH_CHARS, MAX_PATHS, MAX_SESSION_CHARS
+from bascule.native.protocol import MAX_COMMAND_CHARS, MAX_PATHS, MAX_SESSION_CHARS
 from bascule.testing.house import House
 from patience import PATIENCE
 
@@ -21,6 +22,10 @@ def house():
     with House() as made:
         made.machine.directory(PROJECT, {"a.txt": b"a"})
         yield made
+
+
+def read_hook(client, event):
+    return read(client, json.dumps(event).encode())
 
 
 def native_of(house):
@@ -54,18 +59,23 @@ def test_a_command_too_long_to_be_shown_is_refused_and_nobody_is_asked_about_a_p
     enforce(house, client)
     answer = before(house, f"{PADDING}\nrm -rf ~", client=client)
     assert answer["verdict"] == "deny"
-    assert answer["rule"] == "too-long"
+    assert answer["rule"] == "unreadable"
     assert answer["record"] == "decided"
     assert "question" not in answer
     # The control: what can be looked at is judged for what it is.
     assert before(house, "npm test", client=client)["verdict"] == "allow"
 
 
-def test_a_dialog_about_a_command_too_long_to_be_shown_stays_with_the_client(house):
+def test_a_dialog_about_a_command_too_long_to_be_shown_is_answered_with_no(house):
+    dialog = {"tool_input": {"command": f"{PADDING}\nrm -rf ~"}}
+    # While hooks observe, the client's own dialog is nobody else's.
+    assert "output" not in hook(house, "sessions.note", "PermissionRequest", **dialog)
     enforce(house)
-    for command, is_asked in ((f"{PADDING}\nrm -rf ~", False), ("npm test", True)):
-        answer = hook(house, "sessions.note", "PermissionRequest", tool_input={"command": command})
-        assert ("question" in answer) is is_asked
+    answer = hook(house, "sessions.note", "PermissionRequest", **dialog)
+    assert answer["output"]["hookSpecificOutput"]["decision"]["behavior"] == "deny"
+    assert "question" not in answer
+    # The control: what can be shown is shown.
+    assert "question" in hook(house, "sessions.note", "PermissionRequest", tool_input={"command": "npm test"})
 
 
 def test_while_hooks_observe_it_runs_with_an_undo(house):
@@ -89,14 +99,16 @@ def test_a_patch_cannot_hide_a_file_behind_a_thousand_others(house):
 def test_names_and_ids_that_are_remembered_have_an_end():
     huge = "x" * 1_000_000
     event = {"hook_event_name": huge, "session_id": huge, "tool_use_id": huge, "agent_id": huge, "tool_name": huge}
-    found = read_hook("claude", {**event, "notification_type": huge, "cwd": f"/{huge}", "transcript_path": f"/{huge}"})
+    refused = read_hook(
+        "claude", {**event, "notification_type": huge, "cwd": f"/{huge}", "transcript_path": f"/{huge}"}
+    )
+    found = refused.hook
     for value in (found.name, found.session, found.call_id, found.agent, found.tool, found.about):
         assert len(value) == MAX_SESSION_CHARS
     assert found.cwd is None
     assert found.transcript is None
     fetched = read_hook("claude", {"tool_name": "WebFetch", "tool_input": {"url": huge}})
-    assert len(fetched.url) == MAX_PATH_CHARS
-    assert fetched.too_long
+    assert isinstance(fetched, Unreadable)
 
 
 @pytest.mark.parametrize(

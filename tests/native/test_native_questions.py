@@ -196,23 +196,25 @@ def test_no_file_is_read_for_a_question(house, tmp_path):
     assert "the secret words" not in preview
 
 
+# A text, and a patch that names a file.
+WRITTEN = "*** Add File: what is written"
 EDIT = {"old_string": "a", "new_string": "b"}
 
 
 @pytest.mark.parametrize(
     ("client", "tool", "arguments"),
     [
-        ("claude", "Write", {"content": "what is written", "edits": [EDIT]}),
-        ("claude", "Write", {"content": "what is written", **EDIT}),
-        ("claude", "NotebookEdit", {"new_source": "what is written", "content": "other"}),
-        ("claude", "Edit", {"old_string": "a", "new_string": "what is written", "edits": [EDIT]}),
-        ("codex", "apply_patch", {"command": ["what is written"], "content": "other"}),
-        ("codex", "apply_patch", {"command": "", "input": "what is written"}),
+        ("claude", "Write", {"content": WRITTEN, "edits": [EDIT]}),
+        ("claude", "Write", {"content": WRITTEN, **EDIT}),
+        ("claude", "NotebookEdit", {"new_source": WRITTEN, "content": "other"}),
+        ("claude", "Edit", {"old_string": "a", "new_string": WRITTEN, "edits": [EDIT]}),
+        ("codex", "apply_patch", {"command": [WRITTEN], "content": "other"}),
+        ("codex", "apply_patch", {"command": "", "input": WRITTEN}),
     ],
 )
 def test_a_field_that_a_tool_does_not_have_hides_nothing_of_what_it_writes(house, client, tool, arguments):
-    (edit,) = asked_about(house, tool, {"file_path": "/p/a", **arguments}, client)["edits"]
-    assert edit["new"] == "what is written"
+    (edit,) = asked_about(house, tool, {"file_path": "/p/a", "notebook_path": "/p/a", **arguments}, client)["edits"]
+    assert edit["new"] == WRITTEN
 
 
 @pytest.mark.parametrize(
@@ -223,11 +225,12 @@ def test_a_field_that_a_tool_does_not_have_hides_nothing_of_what_it_writes(house
     ],
 )
 def test_a_yes_is_for_the_places_that_were_shown(house, tool, arguments, place):
-    question = asked_about(house, tool, {"file_path": "/p/a", **arguments})
+    named = {"file_path": "/p/a", "notebook_path": "/p/a"}
+    question = asked_about(house, tool, {**named, **arguments})
     *_, preview = shown(house, question)
     assert place in preview.split("\n")
     without = {name: value for name, value in arguments.items() if name in ("old_string", "new_string", "new_source")}
-    assert asked_about(house, tool, {"file_path": "/p/a", **without})["edits"] != question["edits"]
+    assert asked_about(house, tool, {**named, **without})["edits"] != question["edits"]
 
 
 def test_one_edit_more_than_is_shown_is_said_and_a_yes_is_for_it_too(house):

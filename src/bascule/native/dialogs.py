@@ -31,8 +31,7 @@ class Dialogs:
 
     def answer(self, hook: Hook, session: Session, mode: Mode) -> HookAnswer:
         """The client shows a dialog: where hooks decide, the desk shows the same question."""
-        # Nobody agrees at the desk to what the desk cannot show.
-        if mode != "enforce" or hook.kind == "other" or hook.client == "gemini" or hook.too_long:
+        if mode != "enforce" or hook.kind == "other" or hook.client == "gemini":
             return HookAnswer(record="observed")
         question = msgspec.structs.replace(question_of(hook, hook.cwd or "/"), dialog=hook.session)
         if hook.client == "codex":
@@ -79,6 +78,7 @@ def question_of(hook: Hook, root: str) -> QuestionParams:
         command=hook.command,
         paths=list(hook.paths),
         url=hook.url,
+        unsandboxed=hook.unsandboxed,
         edits=edits,
         whole=whole,
     )

@@ -1,5 +1,6 @@
 """What the native bridge needs of the machine."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -17,6 +18,9 @@ class Machine(Protocol):
 
     def project(self, directory: str) -> str:
         """The real path of the project that a directory belongs to. Blocks."""
+
+    def resolved(self, paths: Sequence[str], *, follow: bool) -> list[str]:
+        """Where absolute paths lead; without `follow` a link at the end of one stands for itself. Blocks."""
 
     def start_of(self, pid: int) -> ProcessStart | None:
         """None when the process is gone, or is another user's."""

@@ -25,8 +25,12 @@ class HookParams(Params, frozen=True, kw_only=True):
     """One call of a hook."""
 
     client: Client
-    # What the client gave the hook, as it is.
-    event: dict[str, Any]
+    # What the client gave the hook, byte for byte (base64): the daemon alone reads it.
+    raw: bytes | None = None
+    # The same as an object, from whoever makes an event itself.
+    event: dict[str, Any] | None = None
+    # Where the hook runs, for input that does not say it.
+    cwd: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] = ""
     # The client's process and the terminal it is in, as the hook found them.
     pid: Annotated[int, Meta(ge=1)] | None = None
     pane: Annotated[str, Meta(max_length=64)] | None = None
@@ -53,6 +57,8 @@ class QuestionParams(Params, frozen=True, kw_only=True):
     command: Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)] | None = None
     paths: Annotated[list[str], Meta(max_length=MAX_PATHS)] = []
     url: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
+    # The client would run it without its own sandbox.
+    unsandboxed: bool = False
     # What would be written; `whole` says what all of it is, when this is its beginning.
     edits: Annotated[list[EditText], Meta(max_length=MAX_EDITS)] = []
     whole: Annotated[str, Meta(max_length=MAX_SESSION_CHARS)] | None = None
@@ -93,6 +99,8 @@ class _Seen(Params, frozen=True, kw_only=True):
 
 class NativeShell(_Seen, frozen=True, kw_only=True):
     command: Annotated[str, Meta(max_length=MAX_COMMAND_CHARS)]
+    # What it writes besides: files of a patch inside it, and what links lead to.
+    writes: list[str] = []
 
 
 class NativePaths(_Seen, frozen=True, kw_only=True):

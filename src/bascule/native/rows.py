@@ -30,8 +30,8 @@ from bascule.native.protocol import (
     SessionsParams,
 )
 
-# A tool's whole output comes with its end.
-_MAX_HOOK_BYTES = 16 * 1024 * 1024
+# The most that is read of a hook's input, in base64, and what stands around it.
+_MAX_HOOK_BYTES = 24 * 1024 * 1024
 
 NATIVE_BEFORE = Acts[HookParams, HookAnswer](
     "native.before",

@@ -6,6 +6,8 @@ import hmac
 import json
 from typing import Literal
 
+import msgspec
+
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.deferred import Leavable
 from bascule.foundation.errors import InvalidRequest
@@ -27,14 +29,15 @@ from bascule.kernel.rows import Nothing
 from bascule.native import answers, rows, texts
 from bascule.native.declared import NativeDeclared
 from bascule.native.dialogs import Dialogs, question_of
-from bascule.native.hooks import Hook, read_hook
-from bascule.native.judging import Judge, Judged
+from bascule.native.hooks import Hook, Unreadable, read
+from bascule.native.judging import UNREADABLE, Judge, Judged
 from bascule.native.modes import Modes
 from bascule.native.ports import Machine
 from bascule.native.protocol import (
     EditText,
     HookAnswer,
     HookParams,
+    Mode,
     ModeParams,
     ModeView,
     NativeSessionView,
@@ -46,6 +49,7 @@ from bascule.native.protocol import (
 )
 from bascule.native.sessions import OpenCall, Session, Sessions
 from bascule.native.tally import Tally
+from gabp import codec
 
 # What is under way when the daemon stops: the checkpoint after a call.
 CLOSE_SECONDS = 5.0
@@ -102,10 +106,13 @@ class Native:
     async def _before(
         self, call: Call, params: HookParams, effect: RecordedEffect, gone: Leavable[HookAnswer]
     ) -> HookAnswer:
-        hook = read_hook(params.client, params.event)
+        found = _found(params)
+        hook = _known(found)
+        if isinstance(found, Hook) and (hook.moment not in ("before", None) or hook.tool is None):
+            found = Unreadable(hook, f"{hook.name or 'an event without a name'} does not begin a call")
         session = self.sessions.note(params, hook, agent_of(call.principal))
-        judged = await self._judge.judge(call.principal, hook)
-        mode = self.modes.of(hook.client, judged.root)
+        judged = await self._judge.judge(call.principal, found)
+        mode = self._mode(params, found, judged.root)
         collision = self.sessions.collision(session, judged.writes)
         output, decided = answers.answer(hook.client, mode, judged.verdict, [collision] if collision else [])
         stops = decided and judged.verdict is not None and judged.verdict.decision is Decision.DENY
@@ -117,12 +124,12 @@ class Native:
             "tool": hook.tool,
             "record": record,
             "mode": mode,
-            "call": self._digest(f"{hook.tool}\0{hook.title}"),
+            "call": self._digest(f"{hook.tool}\0{found.title}"),
             **({"verdict": verdict.decision.value, "rule": verdict.rule} if verdict is not None else {}),
             **({"agent": hook.agent} if hook.agent is not None else {}),
             **self._written(*texts.cut(hook.edits)),
         }
-        began = await self._keep(hook, session, judged, gone) if judged.may_write and not stops else None
+        began = await self._keep(found, session, judged, gone) if judged.may_write and not stops else None
         run_id, note = (began.run_id, began.note) if began is not None else (None, None)
         if began is not None:
             effect.details["run"] = began.run_id
@@ -135,7 +142,7 @@ class Native:
         if stops:
             self.sessions.ended(session, key)
         undoable = began.undoable if began is not None else None
-        self.tally.call(hook.client, verdict, hook.title, undoable=undoable)
+        self.tally.call(hook.client, verdict, found.title, undoable=undoable)
         return HookAnswer(
             output=output,
             record=record,
@@ -147,17 +154,28 @@ class Native:
             question=question_of(hook, judged.root) if decided and answers.needs_desk(hook.client, verdict) else None,
         )
 
-    async def _keep(self, hook: Hook, session: Session, judged: Judged, gone: Leavable[HookAnswer]) -> Began:
+    def _mode(self, params: HookParams, found: Hook | Unreadable, root: str) -> Mode:
+        if isinstance(found, Hook):
+            return self.modes.of(found.client, root)
+        if params.closed:
+            # Its user would rather be refused than have a call that nobody looked at.
+            return "enforce"
+        return self.modes.of(params.client, root) if found.hook.cwd else self.modes.strictest(params.client)
+
+    async def _keep(
+        self, found: Hook | Unreadable, session: Session, judged: Judged, gone: Leavable[HookAnswer]
+    ) -> Began:
+        hook = _known(found)
         return await self._runs.begin(
             NativeWork(
                 client=hook.client,
                 session=hook.session,
                 prompt=session.prompt,
                 tool=hook.tool or "",
-                title=hook.title,
+                title=found.title,
                 root=judged.root,
                 writes=judged.writes,
-                only_these=hook.kind == "write" and all(path.startswith("/") for path in judged.writes),
+                only_these=hook.kind == "write" and bool(judged.writes) and all(map(_is_absolute, judged.writes)),
                 into=judged.into,
             ),
             gone,
@@ -180,6 +198,7 @@ class Native:
             command=params.command,
             paths=tuple(params.paths),
             url=params.url,
+            unsandboxed=params.unsandboxed,
         )
         if texts.length_of(params.edits) > texts.MAX_SHOWN_CHARS:
             # What hooks are answered with is cut already.
@@ -187,7 +206,8 @@ class Native:
                 f"edits have more than {texts.MAX_SHOWN_CHARS} characters", hint="send their beginning"
             )
         judged = await self._judge.judge(call.principal, hook)
-        where = blocks.facts(f"{params.client}, in {params.cwd}, with its own tool and outside of the sandbox")
+        asks = " It asks to run outside of the client's own sandbox, too." if params.unsandboxed else ""
+        where = blocks.facts(f"{params.client}, in {params.cwd}, with its own tool and outside of our sandbox.{asks}")
         others = blocks.text("\n".join([*params.paths, params.url or ""]).strip())
         bound = {"policy": self._gate.policy.digest}
         verdict = judged.verdict
@@ -218,7 +238,7 @@ class Native:
     # -- after --
 
     async def after(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
-        hook = read_hook(params.client, params.event)
+        hook = _known(_found(params))
         session = self.sessions.note(params, hook, agent_of(call.principal))
         ended = self.sessions.ended(session, self._key_of(hook))
         self._dialogs.close(hook.client, hook.session, self._about(hook))
@@ -247,13 +267,16 @@ class Native:
     # -- sessions --
 
     def note(self, call: Call, params: HookParams) -> HookAnswer:
-        hook = read_hook(params.client, params.event)
+        found = _found(params)
+        hook = _known(found)
         if hook.moment == "woken" and not self.sessions.knows(hook.client, hook.session):
             # Its bell is installed, and our hooks are not: nothing would end what this begins.
             return HookAnswer(record="observed")
         session = self.sessions.note(params, hook, agent_of(call.principal))
         if hook.switched_off is not None:
             return self._guard(session, hook.switched_off)
+        if isinstance(found, Unreadable):
+            return self._unreadable(params, found)
         if hook.moment == "question":
             return self._dialogs.answer(hook, session, self.modes.of(hook.client, hook.cwd))
         if hook.moment in ("prompt", "stop", "stop_failed", "end") and hook.agent is None:
@@ -276,6 +299,15 @@ class Native:
         line = one_line(f"{session.client} {short_id(session.name)}: {reason}")
         self._events.publish(Fact(kind=Kind.AGENT, event="hooks switched off", id=session.name, text=line))
         return HookAnswer(record="decided", output=answers.kept(reason))
+
+    def _unreadable(self, params: HookParams, found: Unreadable) -> HookAnswer:
+        """A dialog about what nobody can read is answered, as the call itself was."""
+        self.tally.call(params.client, Verdict(Decision.DENY, UNREADABLE, found.reason), found.title, undoable=False)
+        mode = self._mode(params, found, found.hook.cwd or "/")
+        if found.hook.moment != "question" or mode != "enforce" or params.client == "gemini":
+            return HookAnswer(record="observed")
+        words = f"nobody can say what it does: {found.reason} (Bascule, rule {UNREADABLE})"
+        return HookAnswer(record="decided", output=answers.dialog(allow=False, why=words))
 
     async def _warm(self, directory: str) -> None:
         await self._runs.warm(await asyncio.to_thread(self._machine.project, directory))
@@ -351,3 +383,20 @@ class Native:
 
     def _digest(self, text: str) -> str:
         return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+
+
+def _found(params: HookParams) -> Hook | Unreadable:
+    raw = params.raw if params.raw is not None else codec.encode(params.event)
+    found = read(params.client, raw)
+    if isinstance(found, Hook) or found.hook.cwd is not None or not params.cwd:
+        return found
+    # A hook runs in the directory of its session.
+    return Unreadable(msgspec.structs.replace(found.hook, cwd=params.cwd), found.reason)
+
+
+def _known(found: Hook | Unreadable) -> Hook:
+    return found.hook if isinstance(found, Unreadable) else found
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/")

@@ -5,33 +5,30 @@ arguments in from what they would give a hook.
 """
 
 import asyncio
+import base64
 from typing import Any
 
-from bascule.foundation.errors import ApprovalRequired, BasculeError, PolicyDenied, Stopped
+from bascule.foundation.errors import BasculeError
 from bascule.kernel.tool import ADDS, Arguments, Result, Retry, Session, Tool, tool
+from bascule.local_client.hook_talk import Answer, Ask, converse
 from bascule.native.answers import dialog, refusal
 from bascule.native.protocol import Client
 from gabp import codec
-
-# As long as a hook that is a program waits for a person (the hold of HTTP).
-AGREED_SECONDS = 25.0
-# A daemon that holds no call (`approval_hold_ms`) is not asked over and over.
-_SHORTEST_HOLD_SECONDS = 0.5
-_METHODS = {"PreToolUse": "native.before", "PostToolUse": "native.after", "PostToolUseFailure": "native.after"}
 
 
 class HookArguments(Arguments, frozen=True, kw_only=True):
     client: Client
     event: str
-    session: str
-    cwd: str = ""
-    tool: str = ""
+    # Of any type: what is wrong with them is for the reader to say, and never an error that lets a call go on.
+    session: Any = ""
+    cwd: Any = ""
+    tool: Any = ""
     # The tool's arguments: JSON from Claude Code, an object from Codex.
-    input: str | dict[str, Any] = ""
-    id: str = ""
-    agent: str = ""
-    prompt: str = ""
-    about: str = ""
+    input: Any = ""
+    id: Any = ""
+    agent: Any = ""
+    prompt: Any = ""
+    about: Any = ""
 
 
 @tool(
@@ -44,50 +41,28 @@ class HookArguments(Arguments, frozen=True, kw_only=True):
     for_hooks=True,
 )
 async def native_hook(me: Session, arguments: HookArguments) -> Result:
-    method = _METHODS.get(arguments.event, "sessions.note")
+    raw = base64.b64encode(codec.encode(_event(arguments))).decode()
+    talk = converse(arguments.event, {"client": arguments.client, "raw": raw}, asyncio.get_running_loop().time)
     try:
-        answer = await me.call(method, {"client": arguments.client, "event": _event(arguments)})
-    except Stopped as stopped:
-        # A person has stopped everything: that holds for agents' own tools as well, whatever their mode is.
-        return Result(refusal(arguments.client, stopped.message) if method == "native.before" else {})
-    output: dict[str, Any] = answer.get("output", {})
-    if question := answer.get("question"):
-        if "waitMs" in answer:
-            output = await _asked(me, question, answer["waitMs"] / 1000) or output
-        elif await _agreed(me, question):
-            output = {}
-    return Result(output)
+        ask = next(talk)
+        while True:
+            ask = talk.send(await _answer(me, ask))
+    except StopIteration as stopped:
+        end = stopped.value
+    if end.refusal is not None:
+        is_dialog = arguments.event == "PermissionRequest"
+        return Result(dialog(allow=False, why=end.refusal) if is_dialog else refusal(arguments.client, end.refusal))
+    return Result(end.output or {})
 
 
-async def _agreed(me: Session, question: dict[str, Any]) -> bool:
-    """Whether a person says yes while the client waits. If they say it later, the same call is let through then."""
+async def _answer(me: Session, ask: Ask) -> Answer:
     try:
-        async with asyncio.timeout(AGREED_SECONDS):
-            await me.call("native.question", question)
-    except (BasculeError, TimeoutError):
-        return False
-    return True
-
-
-async def _asked(me: Session, question: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What the person says at the desk while the client's own dialog is open; nothing if they say it there."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                began = loop.time()
-                try:
-                    answer = await me.call("native.question", question)
-                except ApprovalRequired:
-                    if loop.time() - began < _SHORTEST_HOLD_SECONDS:
-                        return {}
-                else:
-                    output: dict[str, Any] = answer.get("output", {})
-                    return output
-    except PolicyDenied as denied:
-        return dialog(allow=False, why=denied.message)
-    except (BasculeError, TimeoutError):
-        return {}
+        async with asyncio.timeout(ask.seconds):
+            return Answer(await me.call(ask.method, ask.params))
+    except BasculeError as error:
+        return Answer(code=error.code, message=error.message)
+    except TimeoutError:
+        return Answer(code="timeout", message="the daemon did not answer in time")
 
 
 def _event(arguments: HookArguments) -> dict[str, Any]:
@@ -101,14 +76,10 @@ def _event(arguments: HookArguments) -> dict[str, Any]:
         "agent_id": arguments.agent,
         "prompt": arguments.prompt,
         "notification_type": arguments.about,
+        "tool_input": arguments.input,
     }
-    given = arguments.input
-    if isinstance(given, str):
-        try:
-            given = codec.decode(given.encode(), dict[str, Any]) if given else {}
-        except codec.BadJson:
-            given = {}
-    return {**{name: value for name, value in event.items() if value}, **({"tool_input": given} if given else {})}
+    # What an event does not have came as nothing.
+    return {name: value for name, value in event.items() if value != ""}
 
 
 HOOKS: tuple[Tool, ...] = (native_hook,)

@@ -19,8 +19,8 @@ TIMEOUT_SECONDS = 60
 DIALOG_SECONDS = 16 * 60
 # Codex waits no longer for a hook at these, whatever it is told; unless told it waits one second.
 CODEX_ENDING_SECONDS = 3
-# Claude Code: tools that change, fetch or read. Searching and listing are left alone: each hook costs time.
-_CLAUDE_TOOLS = "Bash|Write|Edit|MultiEdit|NotebookEdit|Read|WebFetch"
+# Claude Code: tools that change, fetch or read. Listing is left alone: each hook costs time, and names are no secrets.
+_CLAUDE_TOOLS = "Bash|Monitor|Write|Edit|MultiEdit|NotebookEdit|Read|Grep|WebFetch"
 _CLAUDE = {
     "PreToolUse": _CLAUDE_TOOLS,
     "PostToolUse": _CLAUDE_TOOLS,

@@ -17,12 +17,15 @@ from bascule.kernel.policy.shell.traits import (
     OUTSIDE,
     SECRET,
     TRAITS,
+    UNPLACED,
     steers,
 )
 from bascule.kernel.policy.zones import Project, Zone, is_secret
 
 # Longer than any path that a kernel opens (PATH_MAX).
 MAX_PATH_CHARS = 4_096
+# Codex's: what is written stands in the patch.
+_PATCHING = frozenset(["apply_patch", "applypatch"])
 _SEPARATED = re.compile(r"[=@:]")
 
 # Methods whose params carry a command for the shell.
@@ -110,7 +113,8 @@ def _of_native(method: str, params: Any) -> Facts:
     project = Project(root, home if isinstance(home, str) else "")
     place = cwd if isinstance(cwd, str) and cwd else root
     if method in COMMAND_METHODS:
-        return _of_native_command(_get(params, "command"), project, place)
+        patched = [path for path in _get(params, "writes") or () if isinstance(path, str)]
+        return _of_native_command(_get(params, "command"), project, place, patched)
     paths = [project.absolute(path, place) for path in _get(params, "paths") or () if isinstance(path, str)]
     writes, reads = (paths, []) if method == "native.write" else ([], paths)
     blamed = _blamed(project, writes, reads)
@@ -121,12 +125,12 @@ def _of_native(method: str, params: Any) -> Facts:
     )
 
 
-def _of_native_command(command: Any, project: Project, cwd: str) -> Facts:
+def _of_native_command(command: Any, project: Project, cwd: str, patched: list[str]) -> Facts:
     if not isinstance(command, str):
         return Facts(traits=(OPAQUE,), notes=("there is no command to read",))
     reading = read(command)
     places = [cwd, *(shell_path(change, cwd) for change in places_of(reading.commands) if change)]
-    writes = _everywhere(project, reading.writes, places)
+    writes = _everywhere(project, [*reading.writes, *patched], places)
     # A secret is one whichever program is given it: every word is looked at.
     words = [*reading.reads, *(path for each in reading.commands for path in _named_paths(each))]
     blamed = _blamed(project, writes, _everywhere(project, words, places))
@@ -134,6 +138,8 @@ def _of_native_command(command: Any, project: Project, cwd: str) -> Facts:
         if target == project.root:
             blamed.setdefault(GROUND, target)
     found = {*reading.traits, *blamed}
+    if not patched and any(command.program in _PATCHING for command in reading.commands):
+        found.add(UNPLACED)
     return Facts(
         commands=reading.commands,
         traits=tuple(trait for trait in TRAITS if trait in found),

@@ -57,6 +57,8 @@ class Project:
     def __init__(self, root: str, home: str) -> None:
         self.root = normal(root)
         self.home = normal(home) if home else ""
+        # A session in `/` or `/home` has no project: what lies there is nobody's to change without a word.
+        self._holds_home = self.root == "/" or (bool(self.home) and _is_beneath(self.home, self.root))
 
     def absolute(self, path: str, place: str) -> str:
         """As one absolute path; `~` stays where no home is known, and `~name` always."""
@@ -76,7 +78,7 @@ class Project:
         if not path.startswith("/"):
             # The project's own directory is not known to be above it: `../x` from nowhere.
             return Zone.OUTSIDE if path.startswith("..") else Zone.INSIDE
-        if path == self.root or _is_beneath(path, self.root):
+        if not self._holds_home and (path == self.root or _is_beneath(path, self.root)):
             return Zone.INSIDE
         if path == self.home or _is_beneath(self.root, path) or (self.home and _is_beneath(self.home, path)):
             return Zone.GROUND

@@ -1,5 +1,8 @@
 """This machine, as the native bridge sees it."""
 
+import os
+from collections.abc import Sequence
+
 from bascule.native.machine.processes import has_terminal, start_of
 from bascule.native.machine.projects import Projects
 from bascule.native.machine.transcripts import calls_in
@@ -13,6 +16,11 @@ class LocalMachine:
 
     def project(self, directory: str) -> str:
         return self._projects.find(directory)
+
+    def resolved(self, paths: Sequence[str], *, follow: bool) -> list[str]:
+        if follow:
+            return [os.path.realpath(path) for path in paths]
+        return [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths]
 
     def start_of(self, pid: int) -> ProcessStart | None:
         return start_of(pid)

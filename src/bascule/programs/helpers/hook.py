@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 # Claude Code: "Exit 2 means a blocking error"; of an asyncRewake hook it "wakes Claude", stderr being the reason.
 WAKE = 2
-# A tool's whole output comes with PostToolUse; more than this is read but not looked at.
+# A tool's whole output comes with PostToolUse; more than this is read from the pipe and dropped.
 MAX_INPUT_BYTES = 16 * 1024 * 1024
+# Between two pieces of what a client writes; what looks whole after this is.
+QUIET_SECONDS = 0.05
 # Both clients write their JSON at once and close.
 INPUT_SECONDS = 5.0
 # A day of idling, a little less than the hook's own `timeout`, so that the client never has to kill it.
@@ -116,26 +118,44 @@ def run(client: str, event: str | None, state: str, *, agent: str | None, wait_m
 
 
 def read_input(descriptor: int = 0) -> dict[str, Any]:
-    """The client's JSON, read to its end so that the client never writes into a closed pipe; {} when it is none."""
-    data = b""
+    """The client's JSON; {} when it is none."""
+    return object_in(read_raw(descriptor))
+
+
+def read_raw(descriptor: int = 0) -> bytes:
+    """The client's bytes, read to their end so that the client never writes into a closed pipe.
+
+    Of more than `MAX_INPUT_BYTES` the beginning, which is one byte too long.
+    """
+    data = bytearray()
+    # How much of it was found not to be whole.
+    looked_at = -1
     deadline = time.monotonic() + INPUT_SECONDS
     if os.isatty(descriptor):
-        return {}
-    while (left := deadline - time.monotonic()) > 0 and select.select([descriptor], [], [], left)[0]:
+        return b""
+    while (left := deadline - time.monotonic()) > 0:
+        seems_whole = len(data) != looked_at and data.endswith((b"}", b"}\n")) and len(data) <= MAX_INPUT_BYTES
+        if not select.select([descriptor], [], [], min(left, QUIET_SECONDS) if seems_whole else left)[0]:
+            # A client that leaves the pipe open has still said all it will.
+            if seems_whole and _object(data) is not None:
+                break
+            looked_at = len(data)
+            continue
         piece = os.read(descriptor, 1024 * 1024)
         if not piece:
             break
         if len(data) <= MAX_INPUT_BYTES:
             data += piece
-        # A client that leaves the pipe open has still said all it will.
-        if piece.rstrip().endswith(b"}") and (payload := _object(data)) is not None:
-            return payload
+    return bytes(data[: MAX_INPUT_BYTES + 1])
+
+
+def object_in(data: bytes) -> dict[str, Any]:
     return _object(data) or {}
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
+def _object(data: bytes | bytearray) -> dict[str, Any] | None:
     try:
-        value = decode(data)
+        value = decode(bytes(data))
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
