@@ -89,12 +89,15 @@ class HiddenTool:
             assert answer.get("id") is not None or "error" not in answer, answer
         return answer
 
-    def call(self, tool, given, *, client="claude", event="PreToolUse"):
+    def call(self, tool, given, *, client="claude", event="PreToolUse", field=None):
+        """`field`: the name of another argument and its JSON text."""
         arguments = {"client": client, "event": event, "session": "s", "cwd": self.cwd, "tool": tool}
-        text = json.dumps(arguments | {"id": f"h{next(_calls)}"})
+        arguments |= {"id": f"h{next(_calls)}"}
+        more = f',"{field[0]}":{field[1]}' if field else ""
+        text = json.dumps({name: value for name, value in arguments.items() if not field or name != field[0]})
         # Claude Code fills the arguments in as text, Codex as the object that they are.
         filled = json.dumps(given) if client == "claude" else given
-        answer = self._ask("tools/call", f'{{"name":"native_hook","arguments":{text[:-1]},"input":{filled}}}}}')
+        answer = self._ask("tools/call", f'{{"name":"native_hook","arguments":{text[:-1]}{more},"input":{filled}}}}}')
         result = answer["result"]
         assert not result.get("isError"), result
         return Verdict.of(result["structuredContent"])

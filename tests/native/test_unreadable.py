@@ -83,6 +83,8 @@ def tool(**given):
         ("Bash", '"ls"', "unreadable"),
         ("Bash", '{"command":"ls"', "unreadable"),
         ("Bash", tool(command="ls #" + "x" * 70_000), "unreadable"),
+        ("Bash", tool(command="rm -rf ~", x="y" * 9_000_000), "native-ground or unreadable"),
+        ("Write", tool(file_path="a", content="x" * 17_000_000), "unreadable"),
         ("Write", tool(file_path=FAR, content="x"), "unreadable"),
         ("Write", tool(file_path="/p/a\0b", content="x"), "unreadable"),
         ("Write", tool(content="x"), "unreadable"),
@@ -98,7 +100,7 @@ def tool(**given):
 def test_enforce_refuses_what_it_cannot_read_and_judges_what_it_can(enforcing, way, name, given, rule):
     verdict = way.call(name, given)
     assert verdict.decision == "deny", verdict
-    assert rule in verdict.reason
+    assert any(each in verdict.reason for each in rule.split(" or "))
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,40 @@ def test_a_call_at_an_event_without_a_name_is_judged(enforcing):
     verdict = program.raw(raw.replace(b'"ls"', b'"rm -rf ~"'))
     assert verdict.decision == "deny"
     assert "is the home" in verdict.reason
+
+
+# -- by the hidden tool ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(scene):
+    made = HiddenTool(scene.daemon, scene.root)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ('{"command":"rm -rf ~","x":' + "[" * 110 + "]" * 110 + "}", "native-ground"),
+        (HALF, "native-ground"),
+        ('"' + "x" * 9_000_000 + '"', "unreadable"),
+        ("7", "unreadable"),
+        ("null", "unreadable"),
+        ('{"command":"rm -rf ~"}', "native-ground"),
+    ],
+)
+def test_what_codex_fills_in_as_an_object_reaches_the_reader(enforcing, server, given, rule):
+    verdict = server.call("Bash", given, client="codex")
+    assert verdict.decision == "deny", verdict
+    assert rule in verdict.reason
+
+
+@pytest.mark.parametrize("field", ["session", "cwd", "id", "agent", "prompt"])
+def test_no_other_field_of_the_hidden_tool_lets_a_call_go_on_unseen(enforcing, server, field):
+    for value in (r'"\ud800"', "7", "[]", "null", '"' + "/x" * 5000 + '"'):
+        verdict = server.call("Bash", '{"command":"rm -rf ~"}', field=(field, value))
+        assert verdict.decision == "deny", (value, verdict)
 
 
 # -- dialogs --------------------------------------------------------------------------------------

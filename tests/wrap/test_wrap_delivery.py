@@ -15,6 +15,7 @@ from lacking import missing_here
 from living import eventually
 
 from bascule.client import SyncClient
+from bascule.foundation import paths
 from bascule.local_client import spool as spool_door
 from bascule.local_client.exits import BadAnswer, ConnectionLost, Refusal
 from bascule.programs.helpers.hook import WAKE
@@ -294,6 +295,18 @@ def test_a_shell_without_sockets_receives_and_replies_through_the_wrapper(wrap, 
     person.sees(f"replied to {ticket}")
     person.type("clear; ls -A $BRIDGE_SPOOL | wc -l\r")
     person.sees("^0$")
+
+
+def test_a_token_file_that_became_unsafe_ends_nothing_but_its_request(spool, daemon, agents):
+    """What escapes here ends the group of tasks that the wrapper's bell and heartbeat are in."""
+    made, token = spool
+    file = Path(paths.token_file(daemon.state, agents[0]))
+    file.chmod(0o644)
+    assert dropped(made, token) is None
+    assert os.listdir(made.path) == []
+    file.chmod(0o600)
+    # The control.
+    assert dropped(made, token)["status"] == 200
 
 
 def test_the_token_is_never_written_into_the_spool(spool):

@@ -242,7 +242,7 @@ class _Event(msgspec.Struct):
     message_type: Any = None
     switched_off: Any = None
     # An object; its text from the hidden tool, which a client fills in as text.
-    tool_input: msgspec.Raw = msgspec.Raw(b"null")
+    tool_input: msgspec.Raw = msgspec.Raw(b"")
 
 
 _event = codec.decoder(_Event, max_depth=MAX_DEPTH)
@@ -328,6 +328,8 @@ def _call(hook: Hook, event: _Event) -> Hook:
     if hook.kind == "other":
         return hook
     given = bytes(event.tool_input)
+    if not given:
+        raise _Refused("what the tool is given did not come, or is too long to be passed on")
     if given[:1] == b'"':
         given = _without_halves(_decoded(_text_of, given).encode())
     if hook.kind == "shell":

@@ -46,8 +46,9 @@ HOW_TO = (
 )
 # In `_meta` of a call to another Bascule's /mcp: the id under which it may come again.
 CALL_ID_KEY = "bascule/callId"
-# The daemon takes 64 levels in all, so nothing is lost here; a thousand are more than Python can write back.
-MAX_LEVELS = 100
+# The daemon takes 64 levels, and of what a hook's tool is given as many as Codex reads: 128. A thousand are more than
+# Python can write back.
+MAX_LEVELS = 200
 
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CLIENT_KEY = "io.modelcontextprotocol/clientInfo"

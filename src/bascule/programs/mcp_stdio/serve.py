@@ -68,6 +68,11 @@ if TYPE_CHECKING:
 OPENING_SECONDS = 0.15
 # A payload of 1 MiB with JSON escapes and envelope around it, as on the link.
 MAX_LINE_BYTES = 8 * 1024 * 1024
+# A hook's call has what a tool is given, escaped twice. What is too long for the link is refused by the daemon, which
+# has to hear of it: to a client, a hook that failed is a call that may go on.
+MAX_HOOK_LINE_BYTES = 128 * 1024 * 1024
+# The name of the tool stands at the beginning of a line.
+_NAME_WITHIN_BYTES = 16 * 1024
 # No client has this many calls open; more is a loop gone wild.
 MAX_CALLS = 256
 # After stdin is closed: what was asked before may still be answered.
@@ -173,12 +178,17 @@ class Program:
             elif line.strip():
                 self._on_line(line)
         del self._buffer[:start]
-        if len(self._buffer) > self._max_line_bytes:
+        if len(self._buffer) > self._max_line_bytes and not self._begins_hook():
             self._buffer.clear()
             if not self._skipping:
                 self._skipping = True
                 text = f"a line is longer than {self._max_line_bytes} bytes"
                 self._write(mcp.BadRequest(None, mcp.PARSE_ERROR, text).answer())
+
+    def _begins_hook(self) -> bool:
+        begin = self._buffer[:_NAME_WITHIN_BYTES]
+        named = any(f'"{name}"'.encode() in begin for name in tools.table()["hooks"])
+        return named and len(self._buffer) <= MAX_HOOK_LINE_BYTES
 
     def _on_line(self, line: bytes) -> None:
         try:
@@ -204,7 +214,9 @@ class Program:
                 if name is None:
                     text = f"there is no tool {request.params.get('name')}"
                     raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, text)
-                self._note_hook(name, request)
+                if name in tools.table()["hooks"]:
+                    self._note_hook(request)
+                    line = self._hook_line(request, line)
                 self._pass_on(request, line, tools.table()["retry"][name])
             case method if method in self._passed_on(request):
                 self._pass_on(request, line, "read")
@@ -228,9 +240,28 @@ class Program:
             case _:
                 raise request.no_such_method()
 
-    def _note_hook(self, name: str, request: mcp.Request) -> None:
-        if self._on_hook is not None and name in tools.table()["hooks"]:
+    def _note_hook(self, request: mcp.Request) -> None:
+        if self._on_hook is not None:
             self._on_hook(str((request.params.get("arguments") or {}).get("event")))
+
+    def _hook_line(self, request: mcp.Request, line: bytes) -> bytes:
+        """The line as the daemon takes it, whatever a tool was given; what is too long is left out."""
+        arguments = request.params.get("arguments")
+        if not isinstance(arguments, dict):
+            return line
+        is_flat = not isinstance(arguments.get("input"), dict | list)
+        if is_flat and len(line) <= self._max_line_bytes and not mcp.has_lone_surrogate(line, arguments):
+            return line
+        plain = {name: value if isinstance(value, str) else encode(value).decode() for name, value in arguments.items()}
+        # As the client's shell is given it: half a surrogate pair is U+FFFD.
+        plain = {
+            name: value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for name, value in plain.items()
+        }
+        if len(line) > self._max_line_bytes:
+            plain.pop("input", None)
+        request.params = {**request.params, "arguments": plain}
+        message = {"jsonrpc": "2.0", "id": request.number, "method": request.method, "params": request.params}
+        return encode(message)
 
     def _passed_on(self, request: mcp.Request) -> tuple[str, ...]:
         """What the daemon answers, and what changes nothing when it is asked twice."""

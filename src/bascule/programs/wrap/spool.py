@@ -97,11 +97,13 @@ class Spool:
         return fresh
 
     async def _serve(self, name: str) -> None:
-        token = choice.stored_token(self._door, self._handle)
         try:
             data = spool.read(self._folder, name + spool.REQUEST)
             os.unlink(name + spool.REQUEST, dir_fd=self._folder)
-        except (OSError, ValueError):
+            # Read for each request: it changes when the agent registers again.
+            token = choice.stored_token(self._door, self._handle)
+        except (DoorError, OSError, ValueError):
+            # Also where others could have read the token: the request waits in vain, and bell and heartbeat go on.
             return
         if token is None:
             return
