@@ -151,7 +151,8 @@ class Scene:
         return event | ({"tool_name": tool, "tool_input": arguments} if tool else {})
 
     def send(self, method, event):
-        return self.wire.call(method, {"client": self.client, "event": event})
+        # The session's process is the one that undoes: it takes back its own work.
+        return self.wire.call(method, {"client": self.client, "event": event, "pid": os.getpid()})
 
     def note(self, name, **more):
         return self.send("sessions.note", self.event(name, **more))

@@ -225,9 +225,23 @@ def test_what_a_rule_denies_is_not_taken_over_from_a_copy(scene, path, change):
     assert scene.files == FILES
 
 
-def test_putting_back_what_asks_asks(scene):
-    """An approved change is not taken back by whoever would not have been allowed to make it."""
-    scene.files[".envrc"] = b"evil\n"
+def test_putting_back_what_the_person_had_is_not_asked_about(scene):
+    scene.files[".envrc"] = b"mine\n"
+    run = scene.resume(scene.run(create(".envrc", "good\n", overwrite=True)))
+    assert scene.files[".envrc"] == b"good\n"
+    scene.call("runs.undo", run)
+    assert scene.files[".envrc"] == b"mine\n"
+
+
+def test_taking_away_what_was_not_there_is_not_asked_about(scene):
+    run = scene.resume(scene.run(create(".envrc", "good\n")))
+    scene.call("runs.undo", run)
+    assert ".envrc" not in scene.files
+
+
+def test_putting_back_what_an_agent_had_written_asks(scene):
+    """It was never the person's: the yes to the next change may have been a no to this one."""
+    scene.resume(scene.run(create(".envrc", "evil\n", overwrite=True)))
     run = scene.resume(scene.run(create(".envrc", "good\n", overwrite=True)))
     assert scene.files[".envrc"] == b"good\n"
     assert scene.call("runs.undo", run, dryRun=True)["changes"][0]["path"] == ".envrc"

@@ -117,6 +117,8 @@ class Call(msgspec.Struct, frozen=True):
     connection: object | None = None
     # The session of the console; None at every other door, and for a page that has shown nothing yet.
     session: ConsoleSession | None = None
+    # The process at the other end of a link connection, as the kernel says it; 0 at every other door.
+    pid: int = 0
 
 
 def proof_of(call: Call) -> dict[str, str]:

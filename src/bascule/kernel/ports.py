@@ -229,6 +229,9 @@ class NativeWork(msgspec.Struct, frozen=True, kw_only=True):
 
     client: str
     session: str
+    # Its process and its handle, as far as they are known: 0 and None are not.
+    pid: int = 0
+    agent: str | None = None
     # A keyed digest of what the agent was asked.
     prompt: str | None
     tool: str

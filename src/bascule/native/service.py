@@ -170,6 +170,8 @@ class Native:
             NativeWork(
                 client=hook.client,
                 session=hook.session,
+                pid=session.pid or 0,
+                agent=session.agent,
                 prompt=session.prompt,
                 tool=hook.tool or "",
                 title=found.title,

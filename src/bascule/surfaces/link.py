@@ -132,6 +132,7 @@ class LinkConnection(FramedConnection):
         self._deadline: asyncio.TimerHandle | None = None
         # Recorded in the ledger with each use of the passphrase.
         self.peer: str | None = None
+        self._pid = 0
 
     # -- what the house asks of a connection --
 
@@ -164,6 +165,7 @@ class LinkConnection(FramedConnection):
             self.close()
             return
         self.peer = f"pid {peer.pid} uid {peer.uid}"
+        self._pid = peer.pid
         self._connections.all.add(self)
         self._deadline = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.close)
 
@@ -251,7 +253,7 @@ class LinkConnection(FramedConnection):
                 raise InvalidRequest(f"{MAX_IN_FLIGHT} requests are open on this connection")
             if self._unlocked_until and principal == LOCAL and self.unlocked_for() is not None:
                 principal = PERSON
-            call = Call(principal, method, params, door="link", connection=self)
+            call = Call(principal, method, params, door="link", connection=self, pid=self._pid)
             answer = self._gate.call(call)
         except BasculeError as error:
             self._refuse(id_, error)

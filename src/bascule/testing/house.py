@@ -67,6 +67,7 @@ from bascule.testing.machine import (
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.testing.stores import StoreOfOneLife
 from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.ports import Standing
 from bascule.workspace.service import Workspace
 from gabp import codec
 
@@ -376,6 +377,8 @@ class House:
             scratch=FakeScratch(self.machine),
             git=NoGitStates(),
             outside=NothingOutside(),
+            # Calls of a House come from no process.
+            standing_of=lambda pid: Standing(frozenset([pid]), is_below_client=False),
             log=kernel.log,
             key=kernel.key,
             events=kernel.events,

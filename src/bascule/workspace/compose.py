@@ -9,6 +9,7 @@ from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import SPACE_AGENTS
 from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
+from bascule.workspace.machine.callers import standing_of
 from bascule.workspace.machine.checkpoints.git_states import GitStates
 from bascule.workspace.machine.checkpoints.outside import OutsideFiles
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
@@ -50,6 +51,7 @@ def make_workspace(kernel: KernelServices, ports: Ports) -> Bridge:
         checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
         git=GitStates(os.path.join(ours, "git-states")),
         outside=OutsideFiles(os.path.join(ours, "outside"), ours=(state_dir, ports.need(CONFIG_DIR))),
+        standing_of=standing_of,
         scratch=ScratchDirectory(os.path.join(ours, "copies")),
         log=kernel.log,
         key=kernel.key,

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os.path
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from bascule.workspace.ports import (
     FileFault,
     Files,
     Scratch,
+    Standing,
     Undone,
 )
 from bascule.workspace.protocol import DiffResult, FileChange, PathReason, RunIdParams, UndoParams, UndoResult
@@ -39,6 +40,7 @@ from bascule.workspace.resolving import judge_changes
 from bascule.workspace.runbook import RunBook
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
+from bascule.workspace.undo_rights import restored_from_agents, why_asks
 
 # How the note of a run begins that worked without a checkpoint.
 _NO_CHECKPOINT = "not undoable"
@@ -77,9 +79,11 @@ class History:
         scratch: Scratch,
         news: News,
         elsewhere: Elsewhere,
+        standing_of: Callable[[int], Standing],
     ) -> None:
         self._checkpointing = checkpointing
         self._elsewhere = elsewhere
+        self._standing_of = standing_of
         self._live = live
         self._book = book
         self._spaces = spaces
@@ -185,18 +189,33 @@ class History:
         except BasculeError:
             # The undo itself refuses, and its refusal is recorded.
             return nothing
-        if params.dry_run or not record.segments:
-            return nothing
+        why = await self._threads.do(why_asks, call, record, self._standing_of)
+        of_others = None if why is None else Verdict(Decision.ASK, "undo.others", why)
+        if not record.segments or (params.dry_run and why is None):
+            return Resolution(verdict=of_others)
         checkpoints = await self._opened(self._spaces.find(record.space_id))
         try:
             pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
             change_set, _ = await self._threads.do(self._undone, checkpoints, pieces, dry_run=True)
         except (CheckpointFault, FileFault):
-            return nothing
-        verdict = await judge_changes(self._gate, call, change_set.changes)
+            return Resolution(verdict=of_others)
+        verdict = await self._judge_restored(call, record, checkpoints, pieces, change_set.changes)
+        if of_others is not None and (verdict is None or verdict.decision is Decision.ASK):
+            verdict = of_others
         return _question(
             f"put back {len(change_set.changes)} changed files of {record.run_id}", pieces, change_set, verdict
         )
+
+    async def _judge_restored(
+        self, call: Call, record: RunRecord, checkpoints: Checkpoints, pieces: list[_Piece], changes: list[FileChange]
+    ) -> Verdict | None:
+        """What the person had is not written anew; only what an agent had written before asks again."""
+        verdict = await judge_changes(self._gate, call, changes)
+        if verdict is None or verdict.decision is not Decision.ASK:
+            return verdict
+        earlier = [each for each in self._book.of_space(record.space_id) if each.number < record.number]
+        restored = await self._threads.do(restored_from_agents, checkpoints, earlier, pieces, changes)
+        return await judge_changes(self._gate, call, restored)
 
     def committable(self, params: RunIdParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)

@@ -205,7 +205,13 @@ class NativeRuns:
             operations=1,
             background=True,
             native=NativeCall(
-                client=work.client, session=work.session, prompt=work.prompt, tool=work.tool, title=work.title
+                client=work.client,
+                session=work.session,
+                pid=work.pid,
+                agent=work.agent,
+                prompt=work.prompt,
+                tool=work.tool,
+                title=work.title,
             ),
         )
         run = Run(record, [], [], max_event_bytes=self._limits.max_event_bytes)

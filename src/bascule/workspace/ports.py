@@ -15,6 +15,16 @@ from bascule.kernel.policy.programs import ProgramRules
 from bascule.workspace.paths import WorkspacePath
 from bascule.workspace.protocol import FileChange, FileEntry, PathReason
 
+
+class Standing(NamedTuple):
+    """Where a caller's process stands."""
+
+    # It, its parent and so on.
+    pids: frozenset[int]
+    # One of them is an agent's client.
+    is_below_client: bool
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 

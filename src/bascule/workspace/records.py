@@ -72,6 +72,9 @@ class NativeCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     client: str
     session: str
+    # The client's process, and the handle of the session's agent: whose work it is.
+    pid: int = 0
+    agent: str | None = None
     # A keyed digest; what was asked is not kept.
     prompt: str | None = None
     tool: str

@@ -162,7 +162,7 @@ RUNS_UNDO = Acts[UndoParams, UndoResult](
     Http("POST", f"{_RUN}/undo"),
     Http("POST", f"{_RUN_ALONE}/undo"),
     effect=Effect.WRITE,
-    who=starter("run_id"),
+    # What others did asks, but for a terminal of the person's: `undo_rights`.
     proof=_proof_of_undo,
 )
 RUNS_COMMIT = Acts[RunIdParams, DiffResult](

@@ -44,6 +44,7 @@ from bascule.workspace.ports import (
     Sandboxes,
     SandboxKind,
     Scratch,
+    Standing,
 )
 from bascule.workspace.processes import Process, Processes
 from bascule.workspace.protocol import (
@@ -86,6 +87,7 @@ class Workspace:
         scratch: Scratch,
         git: GitStates,
         outside: OutsideStore,
+        standing_of: Callable[[int], Standing],
         log: Log,
         key: bytes,
         events: EventRing,
@@ -170,6 +172,7 @@ class Workspace:
             scratch=scratch,
             news=news,
             elsewhere=elsewhere,
+            standing_of=standing_of,
         )
         self.native = NativeRuns(
             runs=self.runs,
