@@ -4,6 +4,7 @@ import json
 
 import pytest
 from browsers import TITLE, open_browser
+from desktop_rig import until
 from test_toolkits import TEXT
 
 PAGE = {"window": {"titlePattern": TITLE}}
@@ -103,3 +104,30 @@ def test_the_password_field_of_a_page_is_black_in_pictures(host, app):
     assert len(inside.getcolors()) == 1
     # The control: beside it is the page.
     assert len(picture.getcolors(1 << 20)) > 20
+
+
+def test_a_password_field_that_appears_in_a_page_is_black_in_a_picture_alone(host, app):
+    from PIL import Image
+
+    alone = {"includeAxTree": False}
+
+    def steps(result):
+        return [json.loads(each) for each in (host.evidence(result) / "trace.jsonl").read_text().splitlines()]
+
+    def is_known():
+        """Nothing changes, and the window is not read again."""
+        return "tree" not in [each["step"] for each in steps(host.call("desktop.observe", route=PAGE, options=alone))]
+
+    until(is_known, "a picture of a window that is known")
+    host.act("desktop.click", route=PAGE, target=target("Ask for a PIN", "AXButton"))
+    pin = selector("PIN", "AXSecureTextField")
+    host.call("desktop.waitUntil", route=PAGE, condition={"selectorExists": pin}, timeoutMs=30_000)
+    result = host.call("desktop.observe", route=PAGE, options=alone)
+    (field,) = host.call("desktop.find", route=PAGE, selector=pin)["elementRefs"]
+    (area,) = (each for each in steps(result) if each["step"] == "picture")
+    frame = field["frame"]
+    x, y = frame["x"] - area["x"], frame["y"] - area["y"]
+    picture = Image.open(host.evidence(result) / "observe.png").convert("RGB")
+    assert len(picture.crop((x, y, x + frame["width"], y + frame["height"])).getcolors(1 << 20)) == 1
+    host.act("desktop.click", route=PAGE, target=target("Ask for a PIN", "AXButton"))
+    host.call("desktop.waitUntil", route=PAGE, condition={"selectorGone": pin}, timeoutMs=30_000)

@@ -4,6 +4,7 @@ import asyncio
 import re
 import unicodedata
 
+import msgspec
 import pytest
 from element_making import element, tree_of
 from hypothesis import given, settings
@@ -307,6 +308,9 @@ def test_password_managers_and_ourselves_are_kept_out(name):
     with pytest.raises(DesktopError, match="never seen into"):
         resolve([window(1, 1, name, active=True)], None)
     assert not is_kept_out(window(1, 1, "org.gnome.Calculator"), KEEP_OUT)
+    # A dialog of that program, under another name.
+    dialog = msgspec.structs.replace(window(1, 1, "Open File"), process_names=frozenset({"Open File", name}))
+    assert is_kept_out(dialog, KEEP_OUT)
 
 
 CONSOLE_TITLES = [

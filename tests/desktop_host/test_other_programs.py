@@ -63,6 +63,41 @@ def test_the_pointer_reaches_mousepads_text_though_its_notebook_does_not_say_wha
     assert host.act("desktop.click", route=window, target={"selector": text})["method"] == "pointer"
 
 
+def test_what_can_be_seen_is_found_before_what_is_hidden(host, desktop, kill):
+    """Mousepad's hidden tool bar and closed menus come first in its window."""
+    kill(open_program(desktop, host, "Mousepad", "mousepad", "--disable-server"))
+    window = {"window": {"titlePattern": "Mousepad"}}
+    text = {"selectorExists": {"byRole": "AXTextArea"}}
+    host.call("desktop.waitUntil", route=window, condition=text, timeoutMs=30_000)
+    found = host.call("desktop.find", route=window, selector={"titleContains": "e", "limit": 200})
+    seen = [each["visible"] for each in found["elementRefs"]]
+    assert {True, False} == set(seen)
+    assert seen == sorted(seen, reverse=True)
+
+
+def test_a_dialog_of_mousepad_is_of_the_app_that_its_other_window_is_of(host, desktop, start_host, kill):
+    process = open_program(desktop, host, "Mousepad", "mousepad", "--disable-server")
+    kill(process)
+    main = {"window": {"titlePattern": "Mousepad"}}
+    text = {"selectorExists": {"byRole": "AXTextArea"}}
+    host.call("desktop.waitUntil", route=main, condition=text, timeoutMs=30_000)
+    host.act("desktop.hotkey", route=main, keys=["cmd", "o"])
+
+    def windows(host):
+        return [each for each in host.call("desktop.windows")["windows"] if each["pid"] == process.pid]
+
+    until(lambda: len(windows(host)) == 2, "the dialog is open")
+    (app,) = {each["bundleId"] for each in windows(host)}
+    (title,) = (each["title"] for each in windows(host) if "Mousepad" not in each["title"])
+    dialog = {"app": {"bundleId": app}, "window": {"titlePattern": "^" + re.escape(title) + "$"}}
+    assert host.call("desktop.observe", route=dialog)["routeResolved"]["windowTitle"] == title
+    # What is kept out is kept out with its dialogs.
+    strict = start_host("--keep-out", app.lower())
+    assert [each["forbidden"] for each in windows(strict)] == [True, True]
+    with pytest.raises(Refused, match="APP_FORBIDDEN"):
+        strict.call("desktop.observe", route={"app": {"bundleId": app}})
+
+
 def test_gnome_calculator_computes_what_its_buttons_say(host, desktop, kill):
     kill(open_program(desktop, host, "Calculator", "gnome-calculator", "--mode=programming"))
     window = {"window": {"titlePattern": "Calculator"}}

@@ -14,6 +14,7 @@ from bascule.programs.desktop_host import pictures, snapshot
 from bascule.programs.desktop_host.elements import Element, Tree, cut
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.geometry import Rect
+from bascule.programs.desktop_host.known_places import KnownPlaces, Taken, name_of
 from bascule.programs.desktop_host.matching import matches
 from bascule.programs.desktop_host.peers import Client, PeerId
 from bascule.programs.desktop_host.ports import Desktop, Window
@@ -24,6 +25,8 @@ from gabp import codec
 
 # One program's tree: a frozen one costs this once, and the answer says so.
 TREE_SECONDS: Final = 5.0
+# A window that was not read whole may have more secrets.
+_UNREAD: Final = frozenset({"time", "unresponsive"})
 # Snapshots kept to tell what changed; the oldest go first.
 MAX_REMEMBERED: Final = 64
 # Of the time a request has, this part goes to reading; the rest is for writing evidence.
@@ -57,6 +60,7 @@ class Looking:
         self.typed = typed
         self.keep_out = keep_out
         self._seconds = seconds
+        self._places = KnownPlaces(desktop, typed)
         # The last snapshot each client had of each window.
         self._last: dict[tuple[Client, int], list[str]] = {}
 
@@ -67,9 +71,10 @@ class Looking:
         routed = await self.route(execution, params.route)
         need_tree = options.include_ax_tree or options.snapshot or options.marks or options.diff
         tree = whole = image = text = diff = None
-        if need_tree or options.include_screenshot or options.inline:
-            # Also for the picture alone: password fields and typed texts are found in the tree, in all of it, however
-            # little of it was asked for.
+        if not need_tree:
+            image = await self._observed_picture(execution, options, routed, None)
+        else:
+            # All of it, however little of it was asked for: password fields and typed texts are found in it.
             whole = await self.tree(execution, routed, self.limit(execution))
             tree = cut(whole, max_depth=options.ax_max_depth, max_nodes=options.ax_max_nodes)
             image = await self._observed_picture(execution, options, routed, whole)
@@ -86,21 +91,24 @@ class Looking:
                 screenshot_path="observe.png" if options.include_screenshot and self.desktop.has_pictures else None,
                 ax_path="ax.json" if options.include_ax_tree else None,
             ),
-            partial=list(tree.partial) if tree is not None and need_tree else [],
-            nodes=len(tree.elements) if tree is not None and need_tree else None,
+            partial=list(tree.partial) if tree is not None else [],
+            nodes=len(tree.elements) if tree is not None else None,
             snapshot=text,
             diff=diff,
             image=image,
         )
 
     async def _observed_picture(
-        self, execution: Execution, options: d.ObserveOptions, routed: Routed, tree: Tree
+        self, execution: Execution, options: d.ObserveOptions, routed: Routed, tree: Tree | None
     ) -> d.InlineImage | None:
         if not (options.inline or (options.include_screenshot and self.desktop.has_pictures)):
             return None
-        picture = await self.picture(execution, routed, tree)
+        if tree is None:
+            picture = await self._picture_alone(execution, routed)
+        else:
+            picture = await self.picture(execution, routed, tree)
         image = marked = picture.image
-        if options.marks:
+        if options.marks and tree is not None:
             marks = [(self._name(execution, each, routed, tree)[2:], each.visible) for each in _usable(tree)]
             marked = pictures.marked(image, picture.area, marks)
         if options.include_screenshot:
@@ -226,6 +234,26 @@ class Looking:
         blanked: Sequence[Rect] = (),
     ) -> Picture:
         """The program's windows, or the one that was named, with nobody else's pixels."""
+        taken = await self._taken(routed)
+        return await self._composed(execution, taken, self._secrets(taken, tree, blanked))
+
+    async def _picture_alone(self, execution: Execution, routed: Routed) -> Picture:
+        """Password fields and typed texts are found in the window's elements, which are read unless nothing changed."""
+        before = await self._places.listen()
+        taken = await self._taken(routed)
+        name = await asyncio.to_thread(name_of, taken, exact=routed.exact)
+        places = await self._places.get(name, routed.window)
+        if places is not None:
+            return await self._composed(execution, taken, places)
+        tree = await self.tree(execution, routed, self.limit(execution))
+        taken = await self._taken(routed)
+        places = self._secrets(taken, tree, ())
+        # What was read is of these pixels only if they were there before.
+        if not _UNREAD & set(tree.partial) and await asyncio.to_thread(name_of, taken, exact=routed.exact) == name:
+            self._places.keep(name, routed.window, places, before)
+        return await self._composed(execution, taken, places)
+
+    async def _taken(self, routed: Routed) -> Taken:
         stacked = await self.desktop.windows()
         mine = [each for each in stacked if each.pid == routed.window.pid and not is_kept_out(each, self.keep_out)]
         if routed.exact:
@@ -234,15 +262,21 @@ class Looking:
         area = pictures.region(mine, await self.desktop.screen())
         if area.empty:
             raise DesktopError(Code.ELEMENT_NOT_FOUND, "the window is not on the screen", reason="route")
-        shot = await self.desktop.grab(area, mine)
+        return Taken(area, stacked, mine, await self.desktop.grab(area, mine))
+
+    def _secrets(self, taken: Taken, tree: Tree | None, blanked: Sequence[Rect]) -> tuple[Rect, ...]:
         if self.typed and tree is not None and "time" in tree.partial:
             # Where the typed texts are was not all read in time.
-            blanked = (*blanked, *(each.outer for each in mine))
-        places = [*blanked, *(self.typed.places(tree) if tree is not None else ())]
-        shown = frozenset(each.handle for each in mine)
-        image = await asyncio.to_thread(pictures.composed, shot, stacked, shown, places)
+            blanked = (*blanked, *(each.outer for each in taken.shown))
+        return (*blanked, *(self.typed.places(tree) if tree is not None else ()))
+
+    @staticmethod
+    async def _composed(execution: Execution, taken: Taken, places: Sequence[Rect]) -> Picture:
+        shown = frozenset(each.handle for each in taken.shown)
+        image = await asyncio.to_thread(pictures.composed, taken.shot, taken.stacked, shown, list(places))
+        area = taken.area
         execution.note("picture", x=area.x, y=area.y, width=area.width, height=area.height, blanked=len(places))
-        return Picture(image, area, stacked, mine, shot.pixels)
+        return Picture(image, area, taken.stacked, taken.shown, taken.shot.pixels)
 
     async def is_current(self, picture: Picture) -> bool:
         """Whether a picture that is taken now would be the same."""
@@ -309,6 +343,9 @@ class Looking:
         held = (each for each in routed.searched if self.desktop.root_of(each) == top.key)
         # Menus are in windows that no window manager knows; they belong to the one that was meant.
         return next(held, routed.window)
+
+    async def close(self) -> None:
+        await self._places.close()
 
     def forget(self, peer: PeerId) -> None:
         self.refs.forget(peer)

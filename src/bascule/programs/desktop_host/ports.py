@@ -54,6 +54,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     # The best name of its program, and every name it is known by.
     bundle_id: str
     names: frozenset[str]
+    # What the other windows of its process are known by: what is kept out is kept out with all of its windows.
+    process_names: frozenset[str] = frozenset()
     # Its program's file, as the system says; a name is what a program says of itself.
     program: str | None = None
     title: str

@@ -31,6 +31,8 @@ class Typed:
         self._key = secrets.token_bytes(32)
         self._needles: deque[frozenset[str]] = deque(maxlen=MAX_TEXTS)
         self._all: frozenset[str] = frozenset()
+        # How many there were.
+        self.count = 0
 
     def __bool__(self) -> bool:
         return bool(self._needles)
@@ -41,6 +43,7 @@ class Typed:
         needles = frozenset(each for each in starts if len(each) >= MIN_CHARS)
         if needles:
             self._needles.append(needles)
+            self.count += 1
             # Each one once: they are looked for in every word of every window.
             self._all = frozenset().union(*self._needles)
 

@@ -53,7 +53,7 @@ def is_console(window: Window) -> bool:
 
 def is_kept_out(window: Window, keep_out: Sequence[str]) -> bool:
     return is_console(window) or any(
-        fnmatchcase(name.lower(), pattern) for name in window.names for pattern in keep_out
+        fnmatchcase(name.lower(), pattern) for name in window.names | window.process_names for pattern in keep_out
     )
 
 

@@ -120,6 +120,7 @@ class Host:
 
     async def close(self) -> None:
         await self.executions.abort_all()
+        await self._looking.close()
         await self._desktop.close()
         self._root.close()
 

@@ -117,7 +117,12 @@ class LinuxDesktop:
     # -- windows, pictures --
 
     async def windows(self) -> list[Window]:
-        return await self._session.windows.windows()
+        found = await self._session.windows.windows()
+        names: dict[int, frozenset[str]] = {}
+        for each in found:
+            names[each.pid] = names.get(each.pid, frozenset()) | each.names
+        # 0 is a process that is not known.
+        return [msgspec.structs.replace(each, process_names=names[each.pid]) if each.pid else each for each in found]
 
     async def screen(self) -> Rect:
         return await self._session.windows.screen()

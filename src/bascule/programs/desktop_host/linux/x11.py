@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
+import msgspec
 import Xlib.error
 from Xlib import X, display
 from Xlib.ext import res
@@ -96,7 +97,30 @@ class X11:
                 continue
             if window is not None:
                 out.append(window)
+        return self._named_as_one(out)
+
+    def _named_as_one(self, windows: list[Window]) -> list[Window]:
+        """GTK 3 gives a program's dialogs no id of their own, only a WM_CLASS: theirs is the id of its other windows.
+
+        Of one connection, not of one process: all programs that come through ssh are one process here.
+        """
+        mask = ~int(self.display.display.info.resource_id_mask)
+        declared = {each.handle: self._declared(each.handle) for each in windows}
+        of_client: dict[int, list[str]] = {}
+        for handle in sorted(declared):
+            if declared[handle]:
+                of_client.setdefault(handle & mask, declared[handle])
+        out: list[Window] = []
+        for each in windows:
+            ids = declared[each.handle] or of_client.get(each.handle & mask, [each.bundle_id])
+            out.append(msgspec.structs.replace(each, bundle_id=ids[0], names=each.names.union(ids)))
         return out
+
+    def _declared(self, handle: int) -> list[str]:
+        """The ids that its program declares for a window."""
+        window = self.display.create_resource_object("window", handle)
+        found = (_text(self._property(window, each)) for each in ("_GTK_APPLICATION_ID", "_KDE_NET_WM_DESKTOP_FILE"))
+        return [each for each in found if each]
 
     def _top(self, handle: int) -> int:
         """The child of the root that holds it: the window manager's frame."""
@@ -165,10 +189,8 @@ class X11:
         return _text(value)[:MAX_TITLE_CHARS]
 
     def _names(self, window: Any, program: str | None) -> list[str]:
-        """What stands for a bundle id, the best first."""
-        names = [_text(self._property(window, each)) for each in ("_GTK_APPLICATION_ID", "_KDE_NET_WM_DESKTOP_FILE")]
-        instance_and_class = _text(self._property(window, "WM_CLASS")).split("\0")
-        names += [each for each in reversed(instance_and_class) if each]
+        """What a window is called where its program declares no id, the best first."""
+        names = _text(self._property(window, "WM_CLASS")).split("\0")[::-1]
         names.append(os.path.basename(program or ""))
         return list(dict.fromkeys(each for each in names if each))
 
