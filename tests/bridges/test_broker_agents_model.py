@@ -74,6 +74,11 @@ class Book:
         own = principal == f"agent:{handle}"
         if exclusive and own and old is not None and old.connections:
             return "conflict"
+        if old is None and any(
+            other != handle and other.lower() == handle.lower() and agent.token is not None and not self.silent(agent)
+            for other, agent in self.agents.items()
+        ):
+            return "conflict"
         if old is None:
             return "new" if len(self.agents) < MAX_AGENTS else "overloaded"
         if own:

@@ -41,15 +41,47 @@ def test_the_token_is_kept_as_a_hash_only(house):
     assert token not in str(house.ledger()) + str(house.log) + str(house.events())
 
 
-@pytest.mark.parametrize("reserved", ["local", "person", ".", ".."])
-def test_a_reserved_name_is_refused(house, reserved):
-    with pytest.raises(InvalidRequest, match="reserved"):
-        register(house, reserved)
+RESERVED = ("local", "person", "daemon", "bascule", "register", ".", "..")
+PASSES = ("PERSON", "Person", "Local", "lOCAL", "Daemon", "BASCULE", "pers0n", "l0ca1", "Iocal", "_person", "person.")
+
+
+@pytest.mark.parametrize("reserved", [*RESERVED, *PASSES])
+def test_a_reserved_name_and_one_that_passes_for_it_is_refused_with_one_that_is_free(house, reserved):
+    for caller in ("local", "agent:Tom"):
+        with pytest.raises(InvalidRequest, match="reserved") as refused:
+            register(house, reserved, by=caller)
+        assert "agent-2" in refused.value.hint
+
+
+@pytest.mark.parametrize("handle", ["persons", "localhost", "my-daemon", "bascule-2", "-", "...", "__"])
+def test_a_handle_that_only_holds_a_reserved_name_is_free(house, handle):
+    assert register(house, handle)["status"] == "registered"
+
+
+def test_a_twin_of_a_handle_that_lives_is_refused_until_that_one_is_gone(house):
+    for twin in ("jerry", "JERRY", "jErry"):
+        with pytest.raises(Conflict, match="Jerry is registered") as refused:
+            register(house, twin)
+        assert refused.value.details["free"].lower() == "jerry-2"
+    assert register(house, "Jerry-2")["status"] == "registered"
+    with pytest.raises(Conflict) as refused:
+        register(house, "jerry")
+    assert refused.value.details["free"] == "jerry-3", "not a twin either"
+    house.restart()
+    with pytest.raises(Conflict, match="Jerry is registered"):
+        register(house, "jerry")
+    house.call("person", "agents.revoke", {"agentId": "Jerry"})
+    assert register(house, "jerry")["status"] == "registered"
+
+
+def test_a_twin_may_come_once_the_other_was_silent_for_a_day(house):
+    house.advance(25 * 3600)
+    assert register(house, "jerry")["status"] == "registered"
 
 
 def test_handles_are_case_sensitive(house):
-    house.register("jerry")
-    send(house, "t", to="jerry")
+    with pytest.raises(NotFound):
+        send(house, "t", to="jerry")
     assert take_ids(house, "Jerry") == []
 
 

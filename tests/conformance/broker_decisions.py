@@ -37,7 +37,7 @@ DEC-BRK-13 must done
 DEC-BRK-14 must done
     The same id from the same sender with the same body is a retry with the same answer; anything else is 409.
 DEC-BRK-15 must done
-    A handle has 1 to 64 of the same letters, and its case matters.
+    A handle has 1 to 64 of the same letters; its case matters, and no two in use differ by it alone.
 """,
     "Waiting": """
 DEC-BRK-16 must done

@@ -217,10 +217,13 @@ def test_a_handle_outside_the_alphabet_is_refused(house, handle):
 
 
 @pytest.mark.req("DEC-BRK-15")
-def test_handles_of_different_case_are_different_agents(house):
+def test_a_handle_of_different_case_is_another_and_nobodys_while_the_first_lives(house):
     upper = house.new_name("CASE")
     lower = upper.lower()
-    first, second = house.register(upper), house.register(lower)
+    first = house.register(upper)
+    refused = house.post("/agents/register", {"agentId": lower})
+    assert (refused.status, refused.error["code"]) == (409, "conflict")
+    assert house.post("/agents/register", {"agentId": refused.error["details"]["free"]}).status == 200
+    assert house.post(f"/agents/{lower}/send", {"payload": "for lower"}, token="local").status == 404
     house.send(upper, "for upper")
-    assert house.take(second).status == 204
     assert house.take(first).json["messages"][0]["payload"] == "for upper"

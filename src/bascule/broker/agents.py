@@ -22,7 +22,7 @@ from bascule.broker.protocol import (
 from bascule.broker.records import AgentRecord
 from bascule.broker.roster import Presence, Roster
 from bascule.broker.state import BrokerState
-from bascule.foundation.agreement import RESERVED_AGENT_IDS
+from bascule.foundation.agreement import passes_for_reserved
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
 from bascule.foundation.ids import is_reserved_handle, new_token
@@ -61,6 +61,8 @@ class Agents:
         # Called when the list of agents, or who is online, has changed.
         self.on_list: list[Callable[[], None]] = []
         self._stopping = False
+        # Handles by their lower case.
+        self._spellings: dict[str, set[str]] = {}
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
         state.agents.on_change = self._changed
         for agent_id, record in state.agents.rows.items():
@@ -70,15 +72,22 @@ class Agents:
             ago = max(0, wall - record.seen_at)
             self._roster.add(record, now - ago / 1000)
             self._join(agent_id, record.groups)
+            self._spell(agent_id)
             self._watch(agent_id)
         files.settle(tokens.find)
+
+    def _spell(self, agent_id: str) -> None:
+        self._spellings.setdefault(agent_id.lower(), set()).add(agent_id)
 
     # -- methods --
 
     def register(self, call: Call, params: RegisterParams, tx: Transaction) -> RegisterResult:
         agent_id = params.agent_id
-        if agent_id in RESERVED_AGENT_IDS:
-            raise InvalidRequest(f"`agentId`: {agent_id!r} is reserved", hint="choose another handle")
+        if passes_for_reserved(agent_id):
+            raise InvalidRequest(
+                f"`agentId`: {agent_id!r} is reserved, or passes for a name that is",
+                hint=f"choose another handle, for instance {self._free_name('agent')}",
+            )
         if is_reserved_handle(agent_id):
             raise InvalidRequest(
                 f"`agentId`: {agent_id!r} is reserved: handles like this are those of spaces",
@@ -133,6 +142,8 @@ class Agents:
     def _claim(self, principal: Principal, agent_id: str, old: AgentRecord | None, *, own: bool) -> str:
         """How this caller comes to the handle; 409 when it may not."""
         if old is None:
+            if (twin := self._twin(agent_id)) is not None:
+                raise self._taken(agent_id, f"{twin} is registered, which differs in capital letters alone")
             return "new"
         if own:
             return "reconnect"
@@ -140,10 +151,21 @@ class Agents:
             return "declared"
         if principal == PERSON:
             return "takeover"
-        silent_ms = (self._state.clock.monotonic() - self._presence[agent_id].seen) * 1000
-        if silent_ms >= self._state.limits.takeover_ms and not self._presence[agent_id].connections:
+        if self._is_silent(agent_id):
             return "takeover"
         raise self._taken(agent_id, "registered by somebody else, and this call does not carry its token")
+
+    def _is_silent(self, agent_id: str) -> bool:
+        """So long that others may have its handle."""
+        silent_ms = (self._state.clock.monotonic() - self._presence[agent_id].seen) * 1000
+        return silent_ms >= self._state.limits.takeover_ms and not self._presence[agent_id].connections
+
+    def _twin(self, agent_id: str) -> str | None:
+        """An agent whose handle readers would take for this one."""
+        for name in self._spellings.get(agent_id.lower(), ()):
+            if name != agent_id and self._state.agents.rows[name].token_hash is not None and not self._is_silent(name):
+                return name
+        return None
 
     def _registered(self, agent_id: str, token: str | None, how: str, call: Call) -> None:
         if token is not None:
@@ -429,6 +451,7 @@ class Agents:
             self._tokens.add(agent_id, new.token_hash)
         before, after = (old.groups if old else []), (new.groups if new else [])
         if old is None and new is not None:
+            self._spell(agent_id)
             self._roster.add(new, self._state.clock.monotonic())
         elif old is not None and new is not None:
             self._roster.change_type(old, new)
@@ -437,6 +460,10 @@ class Agents:
             self._join(agent_id, after)
         if old is not None and new is None:
             self._roster.remove(old)
+            spellings = self._spellings[agent_id.lower()]
+            spellings.discard(agent_id)
+            if not spellings:
+                del self._spellings[agent_id.lower()]
 
     def _join(self, agent_id: str, groups: list[str]) -> None:
         for group in groups:
@@ -454,7 +481,7 @@ class Agents:
         if agent_id in self._state.groups:
             raise Conflict(f"handle {agent_id} is a group", hint="register under a name of its own")
         for group in groups:
-            if group in RESERVED_AGENT_IDS or is_reserved_handle(group):
+            if passes_for_reserved(group) or is_reserved_handle(group):
                 raise InvalidRequest(f"`groups`: {group!r} is reserved", hint="choose another name")
             if group == agent_id or group in self._state.agents.rows:
                 raise Conflict(f"group {group} has the name of an agent", hint="choose another name for the group")
@@ -470,7 +497,7 @@ class Agents:
     def _free_name(self, agent_id: str) -> str:
         for number in range(2, _MAX_SUFFIX):
             name = f"{agent_id[:58]}-{number}"
-            if name not in self._state.agents.rows:
+            if name.lower() not in self._spellings:
                 return name
         return f"{agent_id[:50]}-{new_token()[:8]}"
 

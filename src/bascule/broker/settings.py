@@ -9,6 +9,7 @@ from msgspec import Meta
 from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import AgentIdText
 from bascule.foundation import paths
+from bascule.foundation.agreement import passes_for_reserved
 from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.settings import BadConfig, Count, Ms, Settings, limits_in, read_file
 from gabp import codec
@@ -83,6 +84,11 @@ class BrokerSettings(Settings, frozen=True, kw_only=True):
                     f"{path}: {error.message}", hint="the registry is a JSON list of {agentId, type, metadata}"
                 ) from error
         for agent in agents:
+            if passes_for_reserved(agent.agent_id):
+                raise BadConfig(
+                    f"agent {agent.agent_id!r} cannot be declared: its handle is reserved, or passes for one that is",
+                    hint="choose another handle",
+                )
             if is_reserved_handle(agent.agent_id):
                 raise BadConfig(
                     f"agent {agent.agent_id!r} cannot be declared: handles like this are those of spaces",

@@ -24,17 +24,31 @@ MAX_WAIT_MS = 60_000
 MAX_AGENT_ID_CHARS = 64
 # A UUID with a readable prefix fits; so does the `<broadcastId>.<agentId>` of a broadcast.
 MAX_TICKET_ID_CHARS = 128
-# "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours,
-# and "register" is a path of the broker spec's (5.0).
-RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person", "register"})
+# "." and ".." are path steps in URLs and file systems; "local", "person" and "daemon" are principals of ours, "bascule"
+# is who messages of the house seem to be from, and "register" is a path of the broker spec's (5.0).
+RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person", "daemon", "bascule", "register"})
 # Of a machine in the mesh: one token of a NATS subject.
 MAX_NODE_CHARS = 32
 _NODE_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _ID_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+# Letters that look like others in many fonts.
+_LOOKS_LIKE = str.maketrans("01i", "oll")
+
+
+def _shape(text: str) -> str:
+    return text.lower().strip("._-").translate(_LOOKS_LIKE)
+
+
+_RESERVED_SHAPES = frozenset(_shape(name) for name in RESERVED_AGENT_IDS) - {""}
+
+
+def passes_for_reserved(text: str) -> bool:
+    """Whether a reader may take it for a name that is nobody's: `PERSON`, `l0cal`, `_daemon`."""
+    return text in RESERVED_AGENT_IDS or _shape(text) in _RESERVED_SHAPES
 
 
 def is_agent_id(text: str) -> bool:
-    return 0 < len(text) <= MAX_AGENT_ID_CHARS and _ID_LETTERS.issuperset(text) and text not in RESERVED_AGENT_IDS
+    return 0 < len(text) <= MAX_AGENT_ID_CHARS and _ID_LETTERS.issuperset(text) and not passes_for_reserved(text)
 
 
 def is_target(text: str) -> bool:
