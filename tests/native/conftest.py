@@ -4,7 +4,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hook_ways import HiddenTool, Program
 
+from daemon_process import DaemonProcess
 from native_scene import ENVIRONMENT, Scene, make_project
 
 
@@ -52,3 +54,40 @@ def mount_small():
 @pytest.fixture
 def small_disk(mount_small, tmp_path):
     return mount_small(tmp_path / "small")
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory):
+    """A daemon and a project for all tests of a module, which choose modes for themselves."""
+    home = tmp_path_factory.mktemp("home")
+    project = home / "project"
+    project.mkdir()
+    make_project(project)
+    daemon = DaemonProcess(None, "--durability", "memory", env=ENVIRONMENT | {"HOME": str(home)})
+    made = Scene(daemon, project)
+    yield made
+    made.close()
+    daemon.remove()
+
+
+@pytest.fixture(scope="module", params=[Program, HiddenTool])
+def way(request, hooked):
+    made = request.param(hooked.daemon, hooked.root)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def observing(hooked):
+    for client in ("claude", "codex", "gemini"):
+        hooked.wire.call("native.mode", {"client": client, "mode": "observe"})
+    return hooked
+
+
+@pytest.fixture
+def enforcing(hooked):
+    for client in ("claude", "codex", "gemini"):
+        hooked.wire.call("native.mode", {"client": client, "mode": "enforce"})
+    yield hooked
+    for client in ("claude", "codex", "gemini"):
+        hooked.wire.call("native.mode", {"client": client, "mode": "observe"})

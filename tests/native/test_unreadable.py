@@ -7,49 +7,12 @@ import subprocess
 import pytest
 from hook_ways import HiddenTool, Program, Verdict, run_hook
 
-from daemon_process import DaemonProcess
-from native_scene import BRIDGE_NATIVE, ENVIRONMENT, Scene, make_project
+from native_scene import BRIDGE_NATIVE
 from patience import PATIENCE
 
 HALF = r'{"command":"rm -rf ~ # \ud800"}'
 DEEP = '{"command":"rm -rf ~","x":' + "[" * 70 + "]" * 70 + "}"
 FAR = "/x/.." * 900 + "/etc/hosts"
-
-
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory):
-    home = tmp_path_factory.mktemp("home")
-    project = home / "project"
-    project.mkdir()
-    make_project(project)
-    daemon = DaemonProcess(None, "--durability", "memory", env=ENVIRONMENT | {"HOME": str(home)})
-    made = Scene(daemon, project)
-    yield made
-    made.close()
-    daemon.remove()
-
-
-@pytest.fixture(scope="module", params=[Program, HiddenTool])
-def way(request, scene):
-    made = request.param(scene.daemon, scene.root)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def observing(scene):
-    for client in ("claude", "codex", "gemini"):
-        scene.wire.call("native.mode", {"client": client, "mode": "observe"})
-    return scene
-
-
-@pytest.fixture
-def enforcing(scene):
-    for client in ("claude", "codex", "gemini"):
-        scene.wire.call("native.mode", {"client": client, "mode": "enforce"})
-    yield scene
-    for client in ("claude", "codex", "gemini"):
-        scene.wire.call("native.mode", {"client": client, "mode": "observe"})
 
 
 def tool(**given):
@@ -243,8 +206,8 @@ def test_a_call_at_an_event_without_a_name_is_judged(enforcing):
 
 
 @pytest.fixture(scope="module")
-def server(scene):
-    made = HiddenTool(scene.daemon, scene.root)
+def server(hooked):
+    made = HiddenTool(hooked.daemon, hooked.root)
     yield made
     made.close()
 

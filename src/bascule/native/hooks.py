@@ -430,7 +430,6 @@ def _patched(text: str) -> list[str]:
 # -- globs of searches ----------------------------------------------------------------------------
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_APART = re.compile(r"[\s,]+(?![^{]*\})")
 # One name for each pattern of files with secrets.
 _SECRET_NAMES = tuple(
     (f"{glob.removesuffix('/**')}/x" if glob.endswith("/**") else glob).replace("*", "x").lstrip("/")
@@ -442,7 +441,7 @@ def _globs(listed: list[str]) -> Iterator[str]:
     """Files that are searched by name: as they are written, and names with secrets that the patterns stand for."""
     if any(len(text) > MAX_PATH_CHARS for text in listed):
         raise _Refused(f"a glob of it has more than {MAX_PATH_CHARS} characters")
-    for each in (word for text in listed for word in _APART.split(text)):
+    for each in (word for text in listed for word in _words(text)):
         if not each or each.startswith("!"):
             continue
         for glob in _unbraced(each):
@@ -456,18 +455,31 @@ def _globs(listed: list[str]) -> Iterator[str]:
                     yield name
 
 
+def _words(text: str) -> list[str]:
+    """Apart at blanks and commas that stand in no braces."""
+    words, depth = [""], 0
+    for char in text:
+        depth = max(0, depth + (char == "{") - (char == "}"))
+        if depth == 0 and (char == "," or char.isspace()):
+            words.append("")
+        else:
+            words[-1] += char
+    return words
+
+
 def _unbraced(glob: str) -> list[str]:
-    made = [glob]
-    while _BRACES.search(made[0]) is not None:
-        made = [
-            f"{each[: inside.start()]}{choice}{each[inside.end() :]}"
-            for each in made
-            if (inside := _BRACES.search(each)) is not None
-            for choice in inside[1].split(",")
-        ]
-        if len(made) > MAX_GLOBS:
+    """Each that it stands for: the innermost braces first."""
+    made, done = [glob], []
+    while made:
+        each = made.pop()
+        inside = _BRACES.search(each)
+        if inside is None:
+            done.append(each)
+        else:
+            made += [f"{each[: inside.start()]}{choice}{each[inside.end() :]}" for choice in inside[1].split(",")]
+        if len(made) + len(done) > MAX_GLOBS:
             raise _Refused(f"its glob stands for more than {MAX_GLOBS} names")
-    return made
+    return done
 
 
 # -- small things ---------------------------------------------------------------------------------

@@ -27,6 +27,11 @@ _SYSTEM = (
     "/snap", "/srv",
     "/sys", "/usr", "/var", "/System", "/Library", "/Applications", "/private", "/cores", "/Volumes/Macintosh HD",
 )  # fmt: skip
+# What lies in the others may be somebody's project: `/opt/site`, `/var/www`.
+_NEVER_PROJECTS = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr/bin",
+    "/usr/lib", "/usr/sbin", "/System",
+)  # fmt: skip
 # A name with one of these stands for every name of its directory.
 _GLOB = re.compile(r"[*?\[{]")
 
@@ -57,8 +62,16 @@ class Project:
     def __init__(self, root: str, home: str) -> None:
         self.root = normal(root)
         self.home = normal(home) if home else ""
-        # A session in `/` or `/home` has no project: what lies there is nobody's to change without a word.
-        self._holds_home = self.root == "/" or (bool(self.home) and _is_beneath(self.home, self.root))
+        self._is_one = not self._is_no_project()
+
+    def _is_no_project(self) -> bool:
+        """An agent goes where it likes with `cd`: that does not make the home, or `/etc`, its own."""
+        root = self.root
+        if root == "/" or root in _SYSTEM:
+            return True
+        if any(root == place or _is_beneath(root, place) for place in _NEVER_PROJECTS):
+            return True
+        return bool(self.home) and (root == self.home or _is_beneath(self.home, root) or is_secret(f"{root}/x"))
 
     def absolute(self, path: str, place: str) -> str:
         """As one absolute path; `~` stays where no home is known, and `~name` always."""
@@ -78,7 +91,7 @@ class Project:
         if not path.startswith("/"):
             # The project's own directory is not known to be above it: `../x` from nowhere.
             return Zone.OUTSIDE if path.startswith("..") else Zone.INSIDE
-        if not self._holds_home and (path == self.root or _is_beneath(path, self.root)):
+        if self._is_one and (path == self.root or _is_beneath(path, self.root)):
             return Zone.INSIDE
         if path == self.home or _is_beneath(self.root, path) or (self.home and _is_beneath(self.home, path)):
             return Zone.GROUND
