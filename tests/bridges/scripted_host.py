@@ -223,7 +223,8 @@ class FakeHost:
         params = intent["params"]
         route = params.get("route", {})
         app = route.get("app", {}).get("bundleId")
-        found = [each for each in self.screen.windows if app in (None, each.app)]
+        named = route.get("window", {}).get("windowId")
+        found = [each for each in self.screen.windows if app in (None, each.app) and named in (None, each.id)]
         if not found:
             raise not_found(f"no window of {app!r} is open", reason="route")
         window = found[0]

@@ -4,6 +4,7 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, FakeWindow
 
+from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
 from bascule.desktop.terminals import is_terminal_element
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
@@ -122,6 +123,47 @@ def test_what_is_in_an_app_cannot_be_guessed_without_looking_at_it(desktop):
     for number in range(2 * MAX_MISSES):
         assert isinstance(guess(number), NotFound)
         assert isinstance(guess(number, "person"), NotFound)
+
+
+def test_guesses_are_counted_where_another_window_of_the_app_is_kept_out(desktop):
+    """A tab of our own console is in front in a browser whose other window an agent would like to know."""
+    desktop.screen.windows.insert(0, FakeWindow("editor", 100, 9, "Approvals \u00b7 Bascule", forbidden=True))
+    route = {**EDITOR, "window": {"windowId": "w:1"}}
+
+    def guess(number, who=JERRY):
+        with pytest.raises(BasculeError) as refused:
+            desktop.call("click", who, route=route, target={"selector": {"titleContains": f"Guess {number}"}})
+        return refused.value
+
+    for number in range(MAX_MISSES):
+        assert isinstance(guess(number), NotFound)
+    assert isinstance(guess("once more"), PolicyDenied)
+    # The control: who may look at the app may miss.
+    desktop.approved("observe", SPOCK, route=route)
+    for number in range(2 * MAX_MISSES):
+        assert isinstance(guess(number, SPOCK), NotFound)
+
+
+def test_a_guess_is_counted_where_the_host_does_not_say_whether_the_app_is_open(desktop):
+    """Only that no window of it is open is said by the list of windows as well."""
+
+    def guess(number):
+        with pytest.raises(BasculeError) as refused:
+            desktop.call("click", route=EDITOR, target={"selector": {"titleContains": f"Guess {number}"}})
+        return refused.value
+
+    guess("first")
+    whole = desktop.host._resolve
+
+    def failing(intent, **more):
+        if intent["method"] == "desktop.listModals":
+            raise DesktopError(Code.TIMEOUT, "the request took longer than meta.timeoutMs")
+        return whole(intent, **more)
+
+    desktop.host._resolve = failing
+    for number in range(MAX_MISSES - 1):
+        assert isinstance(guess(number), NotFound)
+    assert isinstance(guess("once more"), PolicyDenied)
 
 
 # -- acting --

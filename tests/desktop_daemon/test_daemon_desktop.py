@@ -1,10 +1,12 @@
 """An agent, a person, a daemon, a host and a program: what the program itself says is what counts."""
 
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from desktop_rig import SYSTEM_PYTHON
 
 CALLERS = 64
 
@@ -151,6 +153,23 @@ def test_a_first_look_asks_and_later_ones_do_not(house, start):
     assert house.agent.get("/v1/desktop/status").json["seen"]
     other = house.register(f"{house.name}-other")
     assert house.call("observe", agent=other, route=route(app)).status == 202
+
+
+def test_a_program_that_was_updated_while_it_runs_is_still_the_app_that_may_be_looked_at(house, start, tmp_path):
+    file = shutil.copy(SYSTEM_PYTHON, tmp_path / "program")
+    app = start("gtk3", python=file, env={"PYTHONHOME": "/usr"})
+    house.approved("observe", route=route(app))
+
+    def title():
+        windows = house.agent.get("/v1/desktop/windows").json["windows"]
+        return next(each["title"] for each in windows if each["pid"] == app.pid)
+
+    assert title() == app.title
+    os.unlink(file)
+    # The control: the kernel says that the file is gone.
+    assert os.readlink(f"/proc/{app.pid}/exe") == f"{file} (deleted)"
+    assert title() == app.title
+    house.done("observe", route=route(app))
 
 
 @pytest.mark.req("DSK-6-3")

@@ -149,13 +149,13 @@ class Desktop:
         self._processes.append(process)
         return process
 
-    def start(self, app, *options, title=None, env=None):
+    def start(self, app, *options, title=None, env=None, python=SYSTEM_PYTHON):
         """One of our own programs, ready to be used: `gtk3`, `gtk4`, `qt5`, `qt6`."""
         self._count += 1
         title = title or f"{app} {self._count}"
         state = self.directory / f"state-{self._count}.json"
         file, more = (app + "_app.py", ()) if app.startswith("gtk") else ("qt_app.py", ("--qt", app[2]))
-        command = (SYSTEM_PYTHON, str(APPS / file), str(state), "--title", title, *more, *options)
+        command = (python, str(APPS / file), str(state), "--title", title, *more, *options)
         process = self.spawn(*command, env=env)
         program = Program(process, state, title)
         until(lambda: program.state.get("ready") or process.poll() is not None, f"{app} is ready")

@@ -336,6 +336,21 @@ def test_a_tab_of_our_console_is_kept_out_and_the_browser_is_not(title):
     assert console not in found.windows, "what is searched and shown of a program is without it"
 
 
+def test_a_title_pattern_that_misses_is_answered_alike_with_and_without_a_window_that_is_kept_out():
+    """Otherwise it would be no miss that is counted, and the titles of the others could be read letter by letter."""
+    console, other = window(1, 7, "chromium", CONSOLE_TITLES[1], active=True), window(2, 7, "chromium", "News")
+    app = RouteApp(bundle_id="chromium")
+    guess = Route(app=app, window=RouteWindow(title_pattern="^A"))
+    for windows in ([other, console], [other]):
+        with pytest.raises(DesktopError, match="no window's title matches"):
+            resolve(windows, guess)
+    assert resolve([other, console], Route(app=app, window=RouteWindow(title_pattern="^N"))).window is other
+    # The control: where all that was named is kept out, that is said of every pattern.
+    for pattern in ("^A", "Approvals"):
+        with pytest.raises(DesktopError, match="never seen into"):
+            resolve([console], Route(app=app, window=RouteWindow(title_pattern=pattern)))
+
+
 @pytest.mark.parametrize("title", OTHER_TITLES)
 def test_other_titles_are_not_the_consoles(title):
     assert not is_kept_out(window(1, 7, "chromium", title), KEEP_OUT)

@@ -9,7 +9,7 @@ from bascule.desktop.evidence import EvidenceShelf
 from bascule.desktop.hosting import Hosting
 from bascule.desktop.judging import Judging
 from bascule.desktop.machine.evidence_files import EvidenceFiles
-from bascule.desktop.machine.launcher import HostLauncher, program_of
+from bascule.desktop.machine.launcher import HostLauncher
 from bascule.desktop.machine.workspaces import EvidencePlaces
 from bascule.desktop.news import DesktopNews
 from bascule.desktop.ports import EvidenceReader, Launcher, Programs, Workspaces
@@ -34,7 +34,9 @@ def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
         own.root, own.own, keep_out=settings.kept_out(), trust=settings.desktop_trust, emergency=kernel.emergency
     )
     reader = EvidenceFiles(own.root, own.own)
-    return compose(kernel, launcher, own, program_of, reader, console_is_open=ports.need(CONSOLE_IS_OPEN)).bridge()
+    return compose(
+        kernel, launcher, own, paths.program_file, reader, console_is_open=ports.need(CONSOLE_IS_OPEN)
+    ).bridge()
 
 
 def compose(

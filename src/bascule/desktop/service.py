@@ -301,10 +301,23 @@ class DesktopBridge:
             found = await self._looked(
                 call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
             )
-        except DesktopError:
-            # No window of it is open, which `windows` says as well.
-            return True
+        except DesktopError as error:
+            if error.code is Code.APP_FORBIDDEN:
+                # The window in front is kept out; the app has others.
+                return await self._may_look_at_all(call, error.details.get("bundleId"))
+            # Not found: no window of it is open, which `windows` says as well.
+            return error.code is Code.ELEMENT_NOT_FOUND
         return self._judging.may_look_at(call.principal, found)
+
+    async def _may_look_at_all(self, call: Call, app: object) -> bool:
+        """At each window of an app that is not kept out, of which there is one."""
+        found: m.WindowsResult = await self._refusing(
+            call, lambda host: host.call("desktop.windows", client=call.principal, timeout_ms=RESOLVE_MS)
+        )
+        open_ = [each for each in found.windows if each.bundle_id == app and not each.forbidden]
+        return bool(open_) and all(
+            self._judging.may_see_title(call.principal, each, self._program_of(each.pid)) for each in open_
+        )
 
     async def _resolved(self, call: Call, params: d.Routed, *, picture: bool) -> m.ResolveResult:
         asked = {"intent": {"method": call.method, "params": intent_of(params)}, "picture": picture}

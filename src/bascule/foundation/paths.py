@@ -249,3 +249,12 @@ def _check_owner(path: str, status: os.stat_result, forbidden: int = 0o077) -> N
     if stat.S_IMODE(status.st_mode) & forbidden:
         mode = stat.S_IMODE(status.st_mode)
         raise UnsafePlace(f"{path} is open to other users (mode {mode:04o}); run: chmod go= '{path}'")
+
+
+def program_file(pid: int) -> str | None:
+    """The file that a process runs; None when it is gone, another user's, or not on Linux."""
+    try:
+        # What was updated under a running program is still that program.
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+    except OSError:
+        return None

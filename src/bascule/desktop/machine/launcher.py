@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -130,13 +129,3 @@ async def _ready(host: ChildHost) -> None:
                 if "unknown" not in (health.permissions.accessibility, health.permissions.screen_recording):
                     return
                 await asyncio.sleep(READY_POLL_SECONDS)
-
-
-def program_of(pid: int) -> str | None:
-    """Linux only; elsewhere nobody is told apart by their program's file."""
-    if sys.platform != "linux":
-        return None
-    try:
-        return os.readlink(f"/proc/{pid}/exe")
-    except OSError:
-        return None

@@ -126,11 +126,11 @@ def _windows_meant(windows: list[Window], route: Route, keep_out: Sequence[str])
             raise not_found(f"the window {window.window_id} is closed, or of another app", reason="route")
     if window.title_pattern is not None:
         pattern = compiled(window.title_pattern)
-        forbidden = [each for each in windows if is_kept_out(each, keep_out)]
+        if named and windows and all(is_kept_out(each, keep_out) for each in windows):
+            # It was named: that it is kept out is said whatever its title is. Said only where the others do not match,
+            # it would tell their titles, letter by letter.
+            return windows
         windows = titled(windows, pattern, None, keep_out)
-        if not windows and named and forbidden:
-            # It was named: that it is kept out is said whatever its title is.
-            return forbidden
         if not windows:
             raise not_found("no window's title matches route.window.titlePattern", reason="route")
     return windows

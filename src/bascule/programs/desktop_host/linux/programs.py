@@ -57,14 +57,6 @@ def why_unreadable(pid: int, program: str | None, *, on_bus: bool, proc: str = "
     return "not on the accessibility bus: its picture can be taken and keys reach it, its elements cannot be read"
 
 
-def program_file(pid: int) -> str | None:
-    """None when it is gone, or another user's."""
-    with contextlib.suppress(OSError):
-        # What was updated under a running program is still that program.
-        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
-    return None
-
-
 def _read(proc: str, pid: int, name: str) -> bytes:
     """Nothing where the process is gone, or another user's."""
     with contextlib.suppress(OSError), open(os.path.join(proc, str(pid), name), "rb") as file:

@@ -12,8 +12,8 @@ from Xlib import X, display
 from Xlib.ext import res
 from Xlib.protocol import event as xevent
 
+from bascule.foundation.paths import program_file
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.ports import NotReachable, Window
 
 # A window manager lists fewer; a program that opens thousands must not stop us.

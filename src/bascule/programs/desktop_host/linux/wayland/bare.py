@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from bascule.desktop.capabilities import Capabilities
+from bascule.foundation.paths import program_file
 from bascule.programs.desktop_host.elements import Key
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
-from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.ports import NotReachable, Window
 
 WHY: Final = "this Wayland compositor gives this host no pictures, keys and clicks"

@@ -13,11 +13,11 @@ from PIL import Image
 from bascule.desktop.capabilities import Capabilities
 from bascule.desktop.gnome import BUS_NAME
 from bascule.desktop.protocol import STOP_CHORDS
+from bascule.foundation.paths import program_file
 from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux.bus import DBUS, Bus
 from bascule.programs.desktop_host.linux.parts import Finding
-from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.linux.wayland.bare import BareSession, BareWindows
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
 from bascule.programs.desktop_host.linux.wayland.gnome_clipboard import GnomeClipboard

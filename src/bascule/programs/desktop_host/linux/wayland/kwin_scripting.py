@@ -8,8 +8,8 @@ from typing import Final
 
 from dbus_fast import Message, MessageType
 
+from bascule.foundation.paths import program_file
 from bascule.programs.desktop_host.linux.bus import DBUS, Bus, BusError
-from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.linux.wayland import kwin_look
 from bascule.programs.desktop_host.linux.wayland.kwin_look import Seen, seen_in
 from bascule.programs.desktop_host.ports import NotReachable

@@ -10,10 +10,10 @@ import msgspec
 
 from bascule.desktop.capabilities import Capabilities
 from bascule.desktop.protocol import STOP_CHORDS
+from bascule.foundation.paths import program_file
 from bascule.foundation.tasks import Tasks
 from bascule.programs.desktop_host.geometry import Rect, around
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
-from bascule.programs.desktop_host.linux.programs import program_file
 from bascule.programs.desktop_host.linux.wayland import sway_ipc
 from bascule.programs.desktop_host.linux.wayland.clipboard import WaylandClipboard
 from bascule.programs.desktop_host.linux.wayland.connection import Connection, Object
