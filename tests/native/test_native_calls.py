@@ -104,7 +104,10 @@ def test_the_hook_program_survives_whatever_it_is_given(scene, text):
         [BRIDGE_NATIVE, "--client", "claude", "--state-dir", scene.daemon.state_dir],
         input=text, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "")
+    assert done.returncode == 0
+    # A call that nobody can read may change something, and has no undo in a home: that is all that is said.
+    assert "permissionDecision" not in done.stdout
+    assert not done.stdout or "no undo" in done.stdout
 
 
 def test_the_ledger_has_digests_and_no_texts(scene):

@@ -260,7 +260,10 @@ class NativeRuns(Protocol):
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         """`gone` is settled when the client no longer waits: its call may be at work from then on."""
 
-    async def end(self, run_id: str, *, ok: bool) -> tuple[str, ...]:
+    def left_running(self, run_id: str, why: str) -> bool:
+        """The call is over, and the run is not, because of a process; False when it ended otherwise meanwhile."""
+
+    async def end(self, run_id: str, *, ok: bool, note: str | None = None) -> tuple[str, ...]:
         """Paths that it changed."""
 
     async def warm(self, root: str) -> None:

@@ -1,6 +1,6 @@
 """What the native bridge needs of the machine."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -10,6 +10,13 @@ class ProcessStart(NamedTuple):
     pid: int
     # Clock ticks since boot; 0 where the system does not tell.
     ticks: int
+
+
+class Left(NamedTuple):
+    """A process that a call has left."""
+
+    process: ProcessStart
+    command: str
 
 
 class Machine(Protocol):
@@ -24,6 +31,17 @@ class Machine(Protocol):
 
     def start_of(self, pid: int) -> ProcessStart | None:
         """None when the process is gone, or is another user's."""
+
+    def ticks_now(self) -> int:
+        """As the start of a process that starts now; 0 where the system does not tell."""
+
+    def left_by(
+        self, client: ProcessStart, since: int, root: str, *, others: Collection[ProcessStart], orphans_only: bool
+    ) -> list[Left]:
+        """Processes of a call of this client that began at `since`, and still live. Blocks."""
+
+    async def gone(self, process: ProcessStart) -> None:
+        """Returns when it has ended."""
 
     def has_terminal(self, pid: int) -> bool:
         """Whether a person sits at this client: it was not started to answer one prompt and end."""

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import json
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -53,6 +53,9 @@ from gabp import codec
 
 # What is under way when the daemon stops: the checkpoint after a call.
 CLOSE_SECONDS = 5.0
+# A process that a call has left counts for it so long: a build or a test in the background. A server runs for hours,
+# and what a person changes meanwhile would be taken for its work.
+LEFT_SECONDS = 10 * 60.0
 
 
 class Native:
@@ -64,6 +67,8 @@ class Native:
         self._key = kernel.key
         self._runs = runs
         self._machine = machine
+        # Ends of calls that wait for processes which the calls have left.
+        self._waiting: set[asyncio.Task[Any]] = set()
         self._tasks = Tasks(lambda name, error: log_fault(kernel.log, error, task=name))
         self.modes = Modes(kernel.store)
         self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of, self._forgotten)
@@ -90,7 +95,7 @@ class Native:
             gauges=[
                 Gauge("bascule_native_sessions", "Sessions of agents' clients.", lambda: len(self.sessions.all())),
             ],
-            end=self.sessions.end,
+            end=self.end,
             close=self.close,
         )
 
@@ -136,9 +141,10 @@ class Native:
             news = session.kept(began.note, undoable=began.undoable)
             output = answers.without_undo(hook.client, output, news) if news is not None else output
         key = self._key_of(hook)
-        lost = self.sessions.began(session, OpenCall(key, hook.tool or "", run_id, self._clock.wall_ms()))
+        ticks = self._machine.ticks_now() if hook.kind == "shell" else 0
+        lost = self.sessions.began(session, OpenCall(key, hook.tool or "", run_id, judged.root, ticks))
         if lost is not None:
-            await self._give_up(session, [lost])
+            self._give_up(session, [lost])
         if stops:
             self.sessions.ended(session, key)
         undoable = began.undoable if began is not None else None
@@ -258,13 +264,47 @@ class Native:
         if ended.run_id is not None:
             effect.details["run"] = ended.run_id
             # Off the client's way: the next call that may write waits for it.
-            self._tasks.start(self._end(session, ended.run_id, ok=hook.moment != "failed"), f"end {ended.run_id}")
+            self._end_later(session, ended, ok=hook.moment != "failed")
         return HookAnswer(record="observed", run_id=ended.run_id)
 
-    async def _end(self, session: Session, run_id: str, *, ok: bool) -> None:
-        paths = await self._runs.end(run_id, ok=ok)
+    def _end_later(self, session: Session, call: OpenCall, *, ok: bool) -> None:
+        self._tasks.start(self._end(session, call, ok=ok), f"end {call.run_id}")
+
+    async def _end(self, session: Session, call: OpenCall, *, ok: bool) -> None:
+        if call.run_id is None:
+            return
+        note = await self._left(session, call, call.run_id) if call.began_ticks else None
+        paths = await self._runs.end(call.run_id, ok=ok, note=note)
         root = session.directory or "/"
         self.sessions.changed(session, tuple(f"{root}/{path}" for path in paths))
+
+    async def _left(self, session: Session, call: OpenCall, run_id: str) -> str | None:
+        """Wait for processes that the call has left, whose changes are its work; a note of those that stay too long."""
+        client, until = session.process, self._clock.monotonic() + LEFT_SECONDS
+        while client is not None:
+            left = await asyncio.to_thread(
+                self._machine.left_by,
+                client,
+                call.began_ticks,
+                call.root,
+                others=[each for each, other in session.left.items() if other != run_id],
+                orphans_only=any(each.began_ticks for each in session.open.values()),
+            )
+            session.left_by(run_id, (each.process for each in left))
+            if not left:
+                break
+            first = f"{left[0].process.pid}, {one_line(left[0].command)}"
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            if not self._runs.left_running(run_id, f"a process of the call still runs ({first}){more}"):
+                break
+            gone = self._tasks.start(self._machine.gone(left[0].process), f"wait for what {run_id} has left")
+            self._waiting.add(gone)
+            await asyncio.wait({gone}, timeout=until - self._clock.monotonic())
+            self._waiting.discard(gone)
+            if gone.cancelled() or not gone.done():
+                gone.cancel()
+                return f"a process of the call ran on ({first}){more}: what it changed later is not in this"
+        return None
 
     # -- sessions --
 
@@ -315,7 +355,7 @@ class Native:
         await self._runs.warm(await asyncio.to_thread(self._machine.project, directory))
 
     async def _stopped(self, session: Session, calls: list[OpenCall], transcript: str | None) -> None:
-        await self._give_up(session, calls)
+        self._give_up(session, calls)
         if session.client != "claude" or transcript is None:
             return
         named = await asyncio.to_thread(self._machine.calls_in, transcript)
@@ -326,17 +366,16 @@ class Native:
             self.tally.gaps(session.client, len(missed))
             self._record(session, "gap", {"calls": len(missed)})
 
-    async def _give_up(self, session: Session, calls: list[OpenCall]) -> None:
+    def _give_up(self, session: Session, calls: list[OpenCall]) -> None:
         """Begun, and nobody said how they ended: a client that was killed, a call that failed without a word."""
         for each in calls:
             self.tally.open(session.client)
             self._record(session, "open", {"tool": each.tool, **({"run": each.run_id} if each.run_id else {})})
-            if each.run_id is not None:
-                await self._end(session, each.run_id, ok=False)
+            self._end_later(session, each, ok=False)
 
     def _forgotten(self, session: Session, calls: list[OpenCall]) -> None:
         """It made room for others: its calls end here, or their runs would never."""
-        self._tasks.start(self._give_up(session, calls), f"room for others than {session.name}")
+        self._give_up(session, calls)
 
     def _record(self, session: Session, record: str, details: dict[str, object]) -> None:
         tx = Transaction()
@@ -365,6 +404,12 @@ class Native:
 
     def report(self, call: Call, params: ReportParams) -> Report:
         return self.tally.report(params.client, self.modes.views())
+
+    def end(self) -> None:
+        """The daemon stops: nobody waits any more for processes that calls have left; the next life ends their runs."""
+        self.sessions.end()
+        for task in self._waiting:
+            task.cancel()
 
     async def close(self) -> None:
         await self._tasks.close(CLOSE_SECONDS)

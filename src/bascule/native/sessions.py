@@ -25,6 +25,8 @@ MAX_ANNOUNCED = 5_000
 # Followers of the stream, and items that one may be behind.
 MAX_FOLLOWERS = 64
 MAX_BEHIND = 256
+# Processes of one session's calls that are remembered beyond their call.
+MAX_LEFT = 256
 # A write to what another session changed so lately is worth a line.
 COLLISION = timedelta(minutes=10)
 MAX_REMEMBERED_PATHS = 2_000
@@ -33,13 +35,15 @@ MAX_STEERING = 64
 
 
 class OpenCall:
-    __slots__ = ("began_ms", "key", "run_id", "tool")
+    __slots__ = ("began_ticks", "key", "root", "run_id", "tool")
 
-    def __init__(self, key: str, tool: str, run_id: str | None, began_ms: int) -> None:
+    def __init__(self, key: str, tool: str, run_id: str | None, root: str, began_ticks: int) -> None:
         self.key = key
         self.tool = tool
         self.run_id = run_id
-        self.began_ms = began_ms
+        # The project, and since when processes that start may be its own; 0 of a call that starts none.
+        self.root = root
+        self.began_ticks = began_ticks
 
 
 class Session:
@@ -66,6 +70,8 @@ class Session:
         self.without_undo = 0
         self.no_undo: str | None = None
         self.open: OrderedDict[str, OpenCall] = OrderedDict()
+        # Processes that calls have left, and the run that they belong to.
+        self.left: OrderedDict[ProcessStart, str] = OrderedDict()
         # The newest calls that were announced, for the comparison with the end of the transcript.
         self.announced: OrderedDict[str, None] = OrderedDict()
 
@@ -74,6 +80,12 @@ class Session:
         known, self.no_undo = self.no_undo, note
         self.without_undo += not undoable
         return note if note != known else None
+
+    def left_by(self, run_id: str, found: Iterable[ProcessStart]) -> None:
+        for process in found:
+            self.left.setdefault(process, run_id)
+        while len(self.left) > MAX_LEFT:
+            self.left.popitem(last=False)
 
     def announce(self, keys: Iterable[str]) -> None:
         self.announced.update(dict.fromkeys(keys))

@@ -275,6 +275,8 @@ class History:
             more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
             named = ", ".join(others[:MAX_NAMED]) + more
             notes.append(f"others worked here at the same time, and what they changed may be in this too: {named}")
+        if record.native is not None and record.note is not None:
+            notes.append(record.note)
         if record.native is not None:
             notes.append("what anybody changed here while it ran is in this too")
         elif record.background:

@@ -79,7 +79,7 @@ class Listing:
             committed=now.committed,
             undoable=undoable,
             undone=now.undone,
-            note=now.note,
+            note=run.left_running or run.note if run is not None else now.note,
             steering=list(now.steering),
         )
 

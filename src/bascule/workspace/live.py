@@ -100,8 +100,9 @@ class Run:
         self.segments: list[Segment] = list(record.segments)
         self.note: str | None = record.note
         self.would_ask = record.would_ask
-        # Of a native call: its end is under way.
+        # Of a native call: its end is under way; or its client has reported the end, and a process of it still runs.
         self.ending = False
+        self.left_running: str | None = None
         # What it was asked before `answer` came.
         self.asked: RunQuestion | None = None
         # The workspace it works in, when that is a copy.

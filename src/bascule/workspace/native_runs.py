@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from bascule.foundation.clock import Clock
-from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import BasculeError, StorageFull
+from bascule.foundation.deferred import Deferred, within
+from bascule.foundation.errors import BasculeError, Conflict, StorageFull
 from bascule.foundation.ids import new_id
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import LOCAL, Call
@@ -36,6 +36,10 @@ from bascule.workspace.threads import Threads
 
 # Calls in a directory that cannot be a space (the home, one of the system's) are listed as if in this one.
 NO_SPACE = "spc_none"
+# An undo right after a call: a hook that is a program has to start before it can report the end on a busy machine, and
+# the largest project is looked at in half a minute.
+END_SECONDS = 5.0
+AFTER_SECONDS = 45.0
 
 
 class NativeRuns:
@@ -109,12 +113,20 @@ class NativeRuns:
             run = opening.result()
             self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
 
-    async def end(self, run_id: str, *, ok: bool) -> tuple[str, ...]:
+    def left_running(self, run_id: str, why: str) -> bool:
+        run = self._runs.live.get(run_id)
+        if run is None or run.ending:
+            return False
+        run.left_running = why
+        return True
+
+    async def end(self, run_id: str, *, ok: bool, note: str | None = None) -> tuple[str, ...]:
         """Paths that it changed. Nothing happens where the run is over already."""
         run = self._runs.live.get(run_id)
         if run is None or run.record.native is None or run.ending:
             return ()
         run.ending = True
+        run.note = "; ".join(each for each in (run.note, note) if each) or None
         task = self._tasks.start(self._end(run, ok=ok), f"checkpoint after {run_id}")
         endings = self._endings.setdefault(run.record.space_id, set())
         endings.add(task)
@@ -160,6 +172,32 @@ class NativeRuns:
             msgspec.structs.replace(self._runs.book.find(record.run_id), git=left.git, git_before=None, note=left.note),
         )
         await self._journal.commit_quietly(tx)
+
+    async def over(self, run_id: str) -> None:
+        """An undo right after a call waits for its end; `Conflict` says why that does not come."""
+        run = self._runs.live.get(run_id)
+        if run is None or run.record.native is None:
+            return
+        ended = self._runs.when_over(run)
+        if run.left_running is None and not run.ending:
+            await within(END_SECONDS, ended)
+        if run.ending:
+            await within(AFTER_SECONDS, ended)
+        if ended.done():
+            return
+        ended.cancel()
+        if run.left_running is not None and not run.ending:
+            raise Conflict(
+                f"{run_id} is not over: {run.left_running}",
+                hint="end that process, or wait until it ends; to have back what it changed until now, end the run: "
+                f"bascule runs cancel {run_id} (runs.cancel)",
+            )
+        client = run.record.native.client
+        raise Conflict(
+            f"{run_id} is not over: {client} has not reported the end of the call",
+            hint="wait for it; if the call was interrupted, or its client is gone, end the run: "
+            f"bascule runs cancel {run_id} (runs.cancel)",
+        )
 
     async def warm(self, root: str) -> None:
         """The first checkpoint of a project takes long: it is taken before the first call needs one."""

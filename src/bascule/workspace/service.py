@@ -21,6 +21,7 @@ from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.ports import NATIVE_RUNS
+from bascule.kernel.resolution import Resolution
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
 from bascule.workspace import rows
@@ -58,6 +59,7 @@ from bascule.workspace.protocol import (
     SpaceOpenParams,
     SpaceParams,
     SpaceView,
+    UndoParams,
 )
 from bascule.workspace.records import SpaceRecord
 from bascule.workspace.routes import status_of
@@ -237,7 +239,7 @@ class Workspace:
                 rows.RUNS_RESUME.bind(self.runs.resume),
                 rows.RUNS_CANCEL.bind(self.runs.cancel),
                 rows.RUNS_DIFF.bind(self.diff),
-                rows.RUNS_UNDO.bind(self.history.undo, resolve=self.history.resolve_undo),
+                rows.RUNS_UNDO.bind(self.history.undo, resolve=self._resolve_undo),
                 rows.RUNS_COMMIT.bind(self.history.commit, resolve=self.history.resolve_commit),
                 rows.PROCESSES_START.bind(self.background.start, resolve=self.background.resolve),
                 rows.PROCESSES_LIST.bind(self.list_processes),
@@ -342,6 +344,10 @@ class Workspace:
         )
 
     # -- what runs changed --
+
+    async def _resolve_undo(self, call: Call, params: UndoParams) -> Resolution:
+        await self.native.over(params.run_id)
+        return await self.history.resolve_undo(call, params)
 
     def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
         return self._do(self.history.diff(params), "runs.diff")

@@ -1,12 +1,12 @@
 """This machine, as the native bridge sees it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from bascule.native.machine.processes import has_terminal, start_of
+from bascule.native.machine.processes import gone, has_terminal, left_by, start_of, ticks_now
 from bascule.native.machine.projects import Projects
 from bascule.native.machine.transcripts import calls_in
-from bascule.native.ports import ProcessStart
+from bascule.native.ports import Left, ProcessStart
 
 
 class LocalMachine:
@@ -24,6 +24,17 @@ class LocalMachine:
 
     def start_of(self, pid: int) -> ProcessStart | None:
         return start_of(pid)
+
+    def ticks_now(self) -> int:
+        return ticks_now()
+
+    def left_by(
+        self, client: ProcessStart, since: int, root: str, *, others: Collection[ProcessStart], orphans_only: bool
+    ) -> list[Left]:
+        return left_by(client, since, root, others=others, orphans_only=orphans_only)
+
+    async def gone(self, process: ProcessStart) -> None:
+        await gone(process)
 
     def has_terminal(self, pid: int) -> bool:
         return has_terminal(pid)

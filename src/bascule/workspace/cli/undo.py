@@ -4,12 +4,12 @@ import argparse
 from typing import Any
 
 from bascule.cli.talk import add_json, add_state_dir, connect
-from bascule.client.sync import SyncClient
 from bascule.foundation.errors import NotFound
 from bascule.foundation.text import one_line, short_id
 from bascule.local_client.exits import WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
 from bascule.workspace.cli.spaces import or_as_person, show_changes
+from bascule.workspace.records import NO_UNDO
 
 # How many of them a screen shows well, and how far back is looked.
 DEFAULT_SHOWN = 20
@@ -44,10 +44,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run_undo(args: argparse.Namespace) -> int:
     words = _own_options(args)
     with connect(args) as client:
-        found = _undoable(client)
+        runs = [run for run in client.call("runs.list", {"limit": MAX_LOOKED_AT}) if run.get("native")]
         if not words:
-            return _list(args, found)
-        run_id = _chosen(found, words)
+            return _list(args, [run for run in runs if run.get("undoable")])
+        run_id = _chosen(runs, words)
         result = or_as_person(client, "runs.undo", {"runId": run_id, "dryRun": args.dry_run})
     code = show_changes(args, result, "no file to put back")
     if not args.json:
@@ -70,16 +70,16 @@ def _own_options(args: argparse.Namespace) -> list[str]:
     return words
 
 
-def _undoable(client: SyncClient) -> list[dict[str, Any]]:
-    runs = client.call("runs.list", {"limit": MAX_LOOKED_AT})
-    return [run for run in runs if run.get("native") and run.get("undoable")]
+def _may_be_meant(run: dict[str, Any]) -> bool:
+    """Also what is not over yet, or has no undo: the daemon says so, and no older call is taken back in its place."""
+    return bool(run.get("undoable") or run["status"] == "running" or str(run.get("note")).startswith(NO_UNDO))
 
 
 def _chosen(found: list[dict[str, Any]], words: list[str]) -> str:
     if len(words) == 1 and words[0].startswith("run_"):
         return words[0]
     wanted = [] if words == ["last"] else words
-    for run in found:
+    for run in filter(_may_be_meant, found):
         native = run["native"]
         text = f"{native['client']} {native['session']} {native['tool']} {native['title']} {run['startedAt']}"
         if all(word in text for word in wanted):

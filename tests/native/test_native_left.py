@@ -1,0 +1,204 @@
+"""What a call leaves running belongs to it, and an undo right after a call waits for its end."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from itertools import count
+
+import pytest
+
+from bascule.foundation.errors import Conflict
+from native_scene import snapshot
+from patience import PATIENCE
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+_numbers = count(1)
+
+
+class Client:
+    """A client of these hooks: a process of its own, whose shells are its children."""
+
+    # It runs what it is told, a line each, and says when the shell has ended.
+    PROGRAM = """
+import json, subprocess, sys
+kept = []
+for line in sys.stdin:
+    asked = json.loads(line)
+    shell = subprocess.Popen(["bash", "-c", asked["command"]], cwd=asked["cwd"], start_new_session=asked["own"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    kept.append(shell) if asked["background"] else shell.wait()
+    print(shell.pid, flush=True)
+"""
+
+    def __init__(self, scene):
+        self.scene = scene
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self.PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(PATIENCE)
+        self.process.stdout.close()
+
+    def send(self, method, name, command, call_id):
+        event = self.scene.event(name, "Bash", {"command": command}, tool_use_id=call_id)
+        params = {"client": self.scene.client, "event": event, "pid": self.process.pid}
+        return self.scene.wire.call(method, params)
+
+    def start(self, command, *, own=True, background=False):
+        """The call without its end."""
+        call_id = f"left{next(_numbers)}"
+        answer = self.send("native.before", "PreToolUse", command, call_id)
+        asked = {"command": command, "cwd": str(self.scene.root), "own": own, "background": background}
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        int(self.process.stdout.readline())
+        return call_id, answer
+
+    def run(self, command, **how):
+        call_id, answer = self.start(command, **how)
+        self.send("native.after", "PostToolUse", command, call_id)
+        return answer["runId"]
+
+
+@pytest.fixture
+def client(scene):
+    made = Client(scene)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """`cat GATE` waits until it is opened."""
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    return path
+
+
+def opened(gate):
+    # Blocks until somebody reads it.
+    with open(gate, "w") as file:
+        file.write("go\n")
+
+
+def view(scene, run_id):
+    return next(run for run in scene.wire.call("runs.list", {}) if run["runId"] == run_id)
+
+
+def running(scene, run_id):
+    """Its note, once the daemon has seen that a process is left."""
+    while "still runs" not in view(scene, run_id).get("note", ""):
+        assert view(scene, run_id)["status"] == "running"
+    return view(scene, run_id)["note"]
+
+
+LEAVES = {
+    "nohup": ("nohup sh -c 'cat {gate}; rm -rf src' > /dev/null 2>&1 &", {}),
+    "in the client's own session": ("nohup sh -c 'cat {gate}; rm -rf src' > /dev/null 2>&1 &", {"own": False}),
+    "setsid": ("setsid sh -c 'cat {gate}; rm -rf src' > /dev/null 2>&1 &", {}),
+    "a child of the client": ("cat {gate}; rm -rf src", {"background": True}),
+    "a process that leaves another": ("(sh -c 'cat {gate}; (sleep 0; rm -rf src) &' &) > /dev/null 2>&1", {}),
+}
+
+
+@pytest.mark.parametrize(("command", "how"), LEAVES.values(), ids=LEAVES.keys())
+def test_what_a_process_changes_after_its_call_is_undone_with_the_call(scene, client, gate, command, how):
+    was = snapshot(scene.root)
+    run_id = client.run(command.format(gate=gate), **how)
+    note = running(scene, run_id)
+    with pytest.raises(Conflict, match="a process of the call still runs") as refused:
+        scene.undo(run_id)
+    assert str(gate) in note
+    assert note in str(refused.value)
+    opened(gate)
+    assert scene.wire.call("runs.wait", {"runId": run_id, "waitMs": 60_000})["status"] == "completed"
+    assert not (scene.root / "src").exists()
+    scene.undo(run_id)
+    assert snapshot(scene.root) == was
+
+
+def test_a_call_that_leaves_nothing_is_over_with_its_shell(scene, client):
+    """The control."""
+    run_id = client.run("rm -rf src")
+    assert scene.wire.call("runs.wait", {"runId": run_id, "waitMs": 60_000})["status"] == "completed"
+    assert "note" not in view(scene, run_id)
+
+
+def test_a_process_of_an_earlier_call_is_not_taken_for_one_of_a_later_call(scene, client, gate):
+    first = client.run(f"touch begun; cat {gate}", background=True)
+    running(scene, first)
+    second = client.run("rm -rf src")
+    assert scene.wire.call("runs.wait", {"runId": second, "waitMs": 60_000})["status"] == "completed"
+    assert view(scene, first)["status"] == "running"
+    opened(gate)
+    assert scene.wire.call("runs.wait", {"runId": first, "waitMs": 60_000})["status"] == "completed"
+
+
+def test_a_process_that_somebody_else_started_meanwhile_is_not_the_calls(scene, client, gate):
+    call_id, answer = client.start("rm -rf src")
+    other = subprocess.Popen(["cat", gate], cwd=scene.root)
+    client.send("native.after", "PostToolUse", "rm -rf src", call_id)
+    done = scene.wire.call("runs.wait", {"runId": answer["runId"], "waitMs": 60_000})
+    assert done["status"] == "completed"
+    opened(gate)
+    other.wait(PATIENCE)
+
+
+def test_a_run_of_which_a_process_is_left_can_be_ended_and_undone(scene, client, gate):
+    was = snapshot(scene.root)
+    run_id = client.run(f"rm -rf src; nohup cat {gate} > /dev/null 2>&1 &")
+    running(scene, run_id)
+    scene.wire.call("runs.cancel", {"runId": run_id})
+    scene.undo(run_id)
+    assert snapshot(scene.root) == was
+    opened(gate)
+
+
+def test_an_undo_right_after_a_call_waits_for_the_checkpoint_after_it(scene, client):
+    was = snapshot(scene.root)
+    for number in range(10):
+        run_id = client.run(f"rm -rf src; head -c 3000000 /dev/urandom > big{number}")
+        scene.undo(run_id)
+        assert snapshot(scene.root) == was
+
+
+def test_an_undo_waits_for_a_hook_that_reports_the_end_a_moment_later(scene, client):
+    was = snapshot(scene.root)
+    call_id, answer = client.start("rm -rf src")
+    undone = []
+    undo = threading.Thread(target=lambda: undone.append(scene.undo(answer["runId"])))
+    # On a connection of its own, because this one waits.
+    scene.wire, wire = type(scene.wire).connect(scene.daemon.state_dir), scene.wire
+    with wire:
+        undo.start()
+        event = scene.event("PostToolUse", "Bash", {"command": "rm -rf src"}, tool_use_id=call_id)
+        wire.call("native.after", {"client": "claude", "event": event, "pid": client.process.pid})
+        undo.join(PATIENCE)
+    assert undone
+    assert snapshot(scene.root) == was
+
+
+def test_an_undo_of_a_call_that_goes_on_says_who_has_to_end_it(scene, client):
+    _, answer = client.start("touch begun")
+    with pytest.raises(Conflict, match="claude has not reported the end of the call") as refused:
+        scene.undo(answer["runId"])
+    assert "if the call was interrupted, or its client is gone" in refused.value.hint
+
+
+def test_bascule_undo_last_never_takes_an_older_call_for_one_that_is_not_over(scene, client, gate):
+    client.run("echo older > older.txt")
+    run_id = client.run(f"nohup sh -c 'cat {gate}; rm -rf src' > /dev/null 2>&1 &")
+    running(scene, run_id)
+    bascule = os.path.join(os.path.dirname(sys.executable), "bascule")
+    done = subprocess.run(
+        [bascule, "undo", "last", "--state-dir", scene.daemon.state_dir],
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "a process of the call still runs" in done.stderr
+    assert (scene.root / "older.txt").exists()
+    opened(gate)
