@@ -341,6 +341,8 @@ def _call(hook: Hook, event: _Event) -> Hook:
 
 
 def _shell_call(hook: Hook, given: _Shell) -> Hook:
+    if isinstance(given.command, list) and (hook.client != "codex" or not given.command):
+        raise _Refused("its command is not a text")
     command = given.command if isinstance(given.command, str) else shlex.join(given.command)
     if len(command) > MAX_COMMAND_CHARS:
         raise _Refused(f"its command has more than {MAX_COMMAND_CHARS} characters")
