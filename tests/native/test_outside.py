@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -288,3 +289,29 @@ def test_a_file_that_was_deleted_outside_comes_back_after_the_daemon_was_killed(
     scene.wire = SyncClient.connect(scene.daemon.state_dir)
     scene.undo(answer["runId"])
     assert path.read_text() == "dear"
+
+
+def test_making_room_leaves_what_other_calls_are_copying(project, tmp_path):
+    """Sixty copies at once, with room for eight of them: each is made, and the oldest that are complete go."""
+    kept = OutsideFiles(str(tmp_path / "state"), limits=OutsideLimits(total_bytes=4 * 1024 * 1024))
+    places = []
+    for number in range(60):
+        place = project.parent / f"place-{number}"
+        place.write_bytes(os.urandom(512 * 1024))
+        places.append(str(place))
+    with ThreadPoolExecutor(16) as pool:
+        made = list(pool.map(lambda place: kept.keep("spc_1", str(project), [place], into=False).state, places))
+    assert all(made)
+    held = [entry.name for entry in os.scandir(tmp_path / "state" / "spc_1")]
+    assert set(held) < set(made), "nothing unfinished is left"
+    assert 1 <= len(held) <= 8
+
+
+def test_the_copy_that_an_undo_needs_does_not_make_room_for_its_own_snapshot(project, tmp_path):
+    kept = OutsideFiles(str(tmp_path / "state"), limits=OutsideLimits(total_bytes=600 * 1024))
+    place = project.parent / "place"
+    place.write_bytes(b"1" * 400 * 1024)
+    states = around(kept, project, f"head -c 409600 /dev/zero > {place}", place)
+    assert all(kept.expect("spc_1", *states))
+    kept.undo("spc_1", *states, dry_run=False)
+    assert place.read_bytes() == b"1" * 400 * 1024

@@ -18,6 +18,7 @@ from typing import Literal
 
 from bascule.workspace.paths import WorkspacePath
 from bascule.workspace.ports import (
+    DIRECTORY,
     Beside,
     Captured,
     CheckpointFault,
@@ -25,6 +26,7 @@ from bascule.workspace.ports import (
     Extent,
     FileFault,
     Kept,
+    LaterChanges,
     LogPage,
     OnOutput,
     Outcome,
@@ -56,6 +58,22 @@ class MemoryRoot:
 
     def extent(self) -> Extent:
         return frozenset({("", self.path)})
+
+    # The same for ever: nothing here moves directories.
+    mode = 0o755
+    owned_by = (0, 0)
+
+    def is_in_place(self) -> bool:
+        return self._directory in self._machine.directories
+
+    def place(self) -> str | None:
+        return self._directory if self.is_in_place() else None
+
+    def set_mode(self, mode: int) -> None:
+        raise NotImplementedError
+
+    def duplicate(self) -> "MemoryRoot":
+        return MemoryRoot(self._machine, self._directory)
 
     @property
     def files(self) -> Files:
@@ -222,7 +240,7 @@ class FakeCheckpoints:
     def __init__(self, machine: "Machine", root: Root, space_id: str) -> None:
         assert isinstance(root, MemoryRoot)
         self._machine = machine
-        self._root = root
+        self._root = self.root = root
         self._space_id = space_id
         self.repositories: Mapping[str, int] = {}
         self.scans_because: str | None = None
@@ -255,10 +273,7 @@ class FakeCheckpoints:
         for path in gaps:
             # Another content is another gap, as far as this machine can tell.
             files[path] = _GAP + f"{gaps[path]}\n{hash(files.get(path))}".encode()
-        name = hashlib.sha1(repr(sorted(files.items())).encode(), usedforsecurity=False).hexdigest()
-        self._machine.trees[name] = files
-        self._machine.trees_of.setdefault(self._space_id, set()).add(name)
-        return name
+        return self._keep(files)
 
     def changes(self, before: str, after: str) -> list[FileChange]:
         old, new = self._machine.trees[before], self._machine.trees[after]
@@ -314,7 +329,7 @@ class FakeCheckpoints:
         for change in list(changes):
             if files.get(change.path) != was.get(change.path):
                 if beside is None:
-                    raise CheckpointFault(f"{change.path} was changed later")
+                    raise LaterChanges(f"{change.path} was changed later")
                 changes.remove(change)
                 left[change.path] = "was changed since"
         for change in changes if not dry_run else ():
@@ -324,6 +339,27 @@ class FakeCheckpoints:
                 del files[change.path]
         named = [PathReason(path=path, reason=why) for path, why in left.items()]
         return Undone(changes, named, *self.diff(old, new, max_chars))
+
+    def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
+        now = self.take()
+        wanted = dict(self._machine.trees[now])
+        for before, after, beside in pieces:
+            was = self._machine.trees[before]
+            for change in self._bring(after, before, dry_run=True, beside=beside).changes:
+                wanted.pop(change.path, None)
+                wanted |= {path: was[path] for path in (change.path,) if path in was}
+        return now, self._keep(wanted)
+
+    def empty(self) -> str:
+        return self._keep({})
+
+    def close(self) -> None: ...
+
+    def _keep(self, files: Files) -> str:
+        name = hashlib.sha1(repr(sorted(files.items())).encode(), usedforsecurity=False).hexdigest()
+        self._machine.trees[name] = files
+        self._machine.trees_of.setdefault(self._space_id, set()).add(name)
+        return name
 
     def copy_out(self, tree: str, into: str) -> None:
         self._machine.directories[into] = dict(self._machine.trees[tree])
@@ -376,6 +412,21 @@ class Machine:
         return MemoryRoot(self, path)
 
     open_copy = open_root
+
+    def what_is_at(self, path: str) -> str | None:
+        return DIRECTORY if path in self.directories else None
+
+    def is_directory(self, path: str, identity: tuple[int, int]) -> bool:
+        return path in self.directories and MemoryRoot(self, path).identity == identity
+
+    def missing(self, root: str, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - the port's
+        return list(names)
+
+    def make_directory(self, path: str, mode: int | None, owner: tuple[int, int] | None) -> None:  # noqa: ARG002 - the port's
+        self.directory(path)
+
+    def move_directory(self, source: str, target: str) -> None:
+        self.directories[target] = self.directories.pop(source)
 
 
 class FakeSandboxes:
@@ -430,6 +481,7 @@ class FakeScratch:
         self._machine = machine
 
     def make(self, name: str) -> str:
+        self._machine.directories[f"/scratch/{name}"] = {}
         return f"/scratch/{name}"
 
     def remove(self, directory: str) -> None:
@@ -444,15 +496,32 @@ class NothingOutside:
         del into
         return Kept(None, inside=True)
 
-    def look(self, _space_id: str, before: str, /) -> str:
+    def look(self, _space_id: str, before: str, /, *, without: str | None = None) -> str:
+        del without
         return before
 
     def changes(self, _space_id: str, _before: str, _after: str, /) -> list[FileChange]:
         return []
 
-    def undo(self, _space_id: str, _before: str, _after: str | None, /, *, dry_run: bool) -> PutBack:
-        del dry_run
+    def undo(
+        self,
+        _space_id: str,
+        _before: str,
+        _after: str | None,
+        /,
+        *,
+        dry_run: bool,
+        without: str | None = None,
+        keep: Callable[[Sequence[PathReason]], str | None] = lambda _failed: None,
+    ) -> PutBack:
+        del dry_run, without, keep
         return PutBack([], [])
+
+    def expect(
+        self, _space_id: str, before: str, after: str | None, /, *, without: str | None = None
+    ) -> tuple[str, str]:
+        del without
+        return before, after or before
 
     def collect(self, _keep: Mapping[str, Iterable[str]], /) -> None:
         return None
@@ -470,6 +539,12 @@ class NoGitStates:
     ) -> tuple[list[str], list[str]]:
         del dry_run
         return [], []
+
+    def is_same(self, _space_id: str, _before: str, _after: str, /) -> bool:
+        return True
+
+    def expect(self, _space_id: str, _root: str, before: str, after: str, /) -> tuple[str, str]:
+        return after, before
 
     def collect(self, _keep: Mapping[str, Iterable[str]], /) -> None:
         return None

@@ -6,6 +6,7 @@ what everybody did in that time. What changed while several worked counts for th
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
 from bascule.workspace.ports import Beside, CheckpointFault, Checkpoints, FileFault
 from bascule.workspace.protocol import PathReason
-from bascule.workspace.records import Segment
+from bascule.workspace.records import Move, RemovedProject, Segment
 from bascule.workspace.runbook import RunBook
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.steering import steering_left
@@ -42,6 +43,8 @@ class _Found(NamedTuple):
     steering: list[str]
     # Whether it goes on where the segment before it ended.
     joins: bool
+    # Every `.git` that is gone.
+    lost: list[str]
 
 
 class Checkpointing:
@@ -71,6 +74,9 @@ class Checkpointing:
                 self._put(run, Segment(before=run.copy.tree))
                 return
             checkpoints = await self._spaces.checkpoints_of(space)
+            if run.record.native is not None:
+                root = await self._spaces.root_of(space)
+                run.root, run.root_mode = root.duplicate(), root.mode
             before = await self._threads.do(checkpoints.take, watched=run.record.native is not None)
             run.repositories = checkpoints.repositories
         except CheckpointFault as error:
@@ -96,11 +102,12 @@ class Checkpointing:
             return
         there, run.repositories = run.repositories, None
         try:
-            checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
+            checkpoints = run.copy.checkpoints if run.copy else await self._checkpoints_after(run, space)
             last = run.segments[-2] if len(run.segments) > 1 else None
             since = (run.opened_ms - COARSE_MS) * 1_000_000
             watched = run.record.native is not None
-            found = await self._threads.do(_look, checkpoints, segment, last, there, since, watched=watched)
+            gone = run.record.removed is not None and checkpoints.root.place() is None
+            found = await self._threads.do(_look, checkpoints, segment, last, there, since, watched=watched, gone=gone)
         except (CheckpointFault, FileFault) as error:
             self.forget(run, space)
             closed = msgspec.structs.replace(segment, until=self._clock.wall_ms(), beside=tuple(run.beside))
@@ -118,12 +125,37 @@ class Checkpointing:
             closed = msgspec.structs.replace(segment, after=found.after, until=None, beside=tuple(run.beside))
             run.segments.append(closed)
         run.beside.clear()
+        run.record = msgspec.structs.replace(run.record, lost=tuple(dict.fromkeys((*run.record.lost, *found.lost))))
         run.steering = list(dict.fromkeys((*run.steering, *found.steering)))
         self._name(run, found.unknown)
+
+    async def _checkpoints_after(self, run: Run, space: Space) -> Checkpoints:
+        """A native call may have removed the project's own directory, or moved it: that is noted in its record."""
+        root = run.root
+        if root is None:
+            return await self._spaces.checkpoints_of(space)
+        if await self._threads.do(root.is_in_place):
+            if root.mode != run.root_mode:
+                run.record = msgspec.structs.replace(run.record, mode=(run.root_mode, root.mode))
+            return await self._spaces.checkpoints_of(space)
+        target = await self._threads.do(root.place)
+        if target is not None:
+            move = Move(source=space.record.path, target=target, identity=root.identity)
+            run.record = msgspec.structs.replace(run.record, move=move)
+        else:
+            removed = RemovedProject(mode=run.root_mode, owner=root.owned_by[0], group=root.owned_by[1])
+            run.record = msgspec.structs.replace(run.record, removed=removed)
+            with contextlib.suppress(FileFault):
+                # Something else may be at its path.
+                return await self._spaces.checkpoints_of(space)
+        return await self._spaces.checkpoints_in(space, root.duplicate())
 
     def forget(self, run: Run, space: Space) -> None:
         """It no longer works here."""
         run.is_open = False
+        if run.root is not None:
+            run.root.close()
+            run.root = None
         space.working.pop(run.run_id, None)
         if run.heartbeat_timer is not None:
             run.heartbeat_timer.cancel()
@@ -180,9 +212,12 @@ def _look(
     since: int,
     *,
     watched: bool,
+    gone: bool,
 ) -> _Found:
-    """On a thread. `there`: every `.git` that was there before."""
-    after = checkpoints.take(since=since, watched=watched)
+    """On a thread. `there`: every `.git` that was there before. `gone`: no directory is left to look at."""
+    after = checkpoints.empty() if gone else checkpoints.take(since=since, watched=watched)
+    repositories = {} if gone else checkpoints.repositories
+    lost = [place for place, inode in (there or {}).items() if repositories.get(place) != inode]
     steering: list[str] = []
     if segment.before != after or there != checkpoints.repositories:
         steering = steering_left(checkpoints, segment.before, after, there)
@@ -191,7 +226,7 @@ def _look(
     if last is not None and last.after is not None and not (last.during or last.beside or segment.during):
         # Nothing happened while it waited: one piece.
         joins = last.after == segment.before or not checkpoints.changes(last.after, segment.before)
-    return _Found(after, unknown, steering, joins)
+    return _Found(after, unknown, steering, joins, lost)
 
 
 def report_not_undoable(run: Run) -> None:

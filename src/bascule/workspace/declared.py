@@ -41,9 +41,9 @@ class WorkspaceDeclared(Declared):
         }
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.workspace.records import RUN_ROW, SpaceRecord
+        from bascule.workspace.records import RUN_ROW, LastUndo, SpaceRecord
 
-        return {"spaces": SpaceRecord, "runs": RUN_ROW}
+        return {"spaces": SpaceRecord, "runs": RUN_ROW, "undos": LastUndo}
 
     def settings(self) -> "type[Settings]":
         from bascule.workspace.settings import WorkspaceSettings

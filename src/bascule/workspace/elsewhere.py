@@ -1,15 +1,15 @@
 """What an agent's own tool changed and no checkpoint of the project holds: git's record, and what it named outside."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from bascule.kernel.ports import NativeWork
 from bascule.workspace.live import Run
-from bascule.workspace.ports import CheckpointFault, GitStates, OutsideStore
+from bascule.workspace.ports import CheckpointFault, GitStates, LaterChanges, OutsideStore
 from bascule.workspace.protocol import FileChange, PathReason
-from bascule.workspace.records import GitSegment, OutsideSegment, RunRecord
+from bascule.workspace.records import GitSegment, LastUndo, OutsideSegment, RunRecord
 from bascule.workspace.spaces import Space
 
 # Refs named in a note.
@@ -24,13 +24,24 @@ class Back(NamedTuple):
     left_alone: list[PathReason]
     # Files of git's record.
     refs: list[str]
+    # What is not as it should be, now that it was looked at again.
+    failed: list[PathReason]
 
     @property
     def note(self) -> str | None:
         return f"git's record: {', '.join(self.refs[:MAX_REFS_NAMED])}" if self.refs else None
 
 
-NOTHING_BACK = Back([], [], [])
+class Segments(NamedTuple):
+    """What is to be put back, and where."""
+
+    space_id: str
+    # The project's directory.
+    root: str
+    git: GitSegment | None
+    outside: OutsideSegment | None
+    # What lies here is not looked at: the project itself, where it was moved to.
+    without: str | None
 
 
 class Elsewhere:
@@ -55,7 +66,8 @@ class Elsewhere:
     def look(self, run: Run, space: Space) -> None:
         """After the call: what differs stays in the run's record."""
         try:
-            run.record = self.look_at_git(run.record, space.record.path)
+            root = run.record.move.target if run.record.move is not None else space.record.path
+            run.record = self.look_at_git(run.record, root)
         except CheckpointFault as error:
             run.record = msgspec.structs.replace(run.record, git_before=None)
             run.note = run.note or f"{GIT_UNKNOWN}: {error}"
@@ -63,7 +75,8 @@ class Elsewhere:
         if outside is None:
             return
         try:
-            state = self._outside.look(space.space_id, outside.before)
+            without = run.record.move.target if run.record.move is not None else None
+            state = self._outside.look(space.space_id, outside.before, without=without)
             changed = self._outside.changes(space.space_id, outside.before, state)
         except CheckpointFault as error:
             run.note = run.note or f"what it did outside of the project is not known: {error}"
@@ -76,7 +89,8 @@ class Elsewhere:
         before = record.git_before
         after = self._git.take(record.space_id, path, until_ms=until_ms) if before is not None else None
         git = None
-        if before is not None and after is not None and after != before:
+        # Another repository by now: what became of the one that was there, `lost` says.
+        if before != after and before and after and self._git.is_same(record.space_id, before, after):
             git = GitSegment(before=before, after=after)
         return msgspec.structs.replace(record, git=git, git_before=None)
 
@@ -86,27 +100,57 @@ class Elsewhere:
             return []
         return self._outside.changes(record.space_id, outside.before, outside.after)
 
-    def undo(self, space: Space, record: RunRecord, *, dry_run: bool) -> Back:
-        """`CheckpointFault` names what changed since, and nothing was put back."""
+    def rehearse(self, segments: Segments) -> Back:
+        """What `put_back` will do; `LaterChanges` names what changed since."""
         refs: list[str] = []
-        git, outside = record.git, record.outside
-        changes: list[FileChange] = []
-        left_alone: list[PathReason] = []
-        # Both are tried before either is changed.
-        for really in (False,) if dry_run else (False, True):
-            if git is not None:
-                refs, later = self._git.undo(
-                    space.space_id, space.record.path, git.before, git.after, dry_run=not really
-                )
-                if later:
-                    raise CheckpointFault(f"git's record changed since then: {', '.join(later[:MAX_REFS_NAMED])}")
-            if outside is not None:
-                changes, left_alone = self._outside.undo(
-                    space.space_id, outside.before, outside.after, dry_run=not really
-                )
-        return Back(changes, left_alone, refs)
+        space_id, root, git, outside, without = segments
+        if git is not None:
+            refs, later = self._git.undo(space_id, root, git.before, git.after, dry_run=True)
+            if later:
+                raise LaterChanges(f"git's record changed since then: {', '.join(later[:MAX_REFS_NAMED])}")
+        if outside is None:
+            return Back([], [], refs, [])
+        there = self._outside.undo(space_id, outside.before, outside.after, dry_run=True, without=without)
+        return Back(there.changes, there.left_alone, refs, [])
 
-    def collect(self, spaces: Iterable[str], records: Iterable[RunRecord], live: Mapping[str, Run]) -> None:
+    def expect(self, segments: Segments) -> tuple[GitSegment | None, OutsideSegment | None]:
+        """What is there now, and what `put_back` will leave. All of it is on disk."""
+        space_id, root, git, outside, without = segments
+        if git is not None:
+            now, then = self._git.expect(space_id, root, git.before, git.after)
+            git = GitSegment(before=now, after=then)
+        if outside is not None:
+            now, then = self._outside.expect(space_id, outside.before, outside.after, without=without)
+            outside = OutsideSegment(before=now, after=then)
+        return git, outside
+
+    def put_back(self, segments: Segments, keep: Callable[[Sequence[PathReason]], str | None]) -> Back:
+        """`keep` is asked before what the call made outside is removed."""
+        space_id, root, git, outside, without = segments
+        refs: list[str] = []
+        failed: list[PathReason] = []
+        if git is not None:
+            refs, later = self._git.undo(space_id, root, git.before, git.after, dry_run=False)
+            failed = [PathReason(path=f".git/{name}", reason="is not as it was before the run") for name in later]
+        if outside is None:
+            return Back([], [], refs, failed)
+        there = self._outside.undo(
+            space_id,
+            outside.before,
+            outside.after,
+            dry_run=False,
+            without=without,
+            keep=lambda here: keep([*failed, *here]),
+        )
+        return Back(there.changes, there.left_alone, refs, [*failed, *there.failed])
+
+    def collect(
+        self,
+        spaces: Iterable[str],
+        records: Iterable[RunRecord],
+        live: Mapping[str, Run],
+        undos: Mapping[str, LastUndo],
+    ) -> None:
         """Drop what no kept run of these spaces needs."""
         git: dict[str, set[str]] = {space_id: set() for space_id in spaces}
         outside: dict[str, set[str]] = {space_id: set() for space_id in git}
@@ -120,5 +164,11 @@ class Elsewhere:
                 if each.outside is not None:
                     states = (each.outside.before, each.outside.after)
                     outside.setdefault(each.space_id, set()).update(state for state in states if state is not None)
+        for space_id, last in undos.items():
+            if last.git is not None:
+                git.setdefault(space_id, set()).update((last.git.before, last.git.after))
+            if last.outside is not None:
+                states = (last.outside.before, last.outside.after)
+                outside.setdefault(space_id, set()).update(state for state in states if state is not None)
         self._git.collect(git)
         self._outside.collect(outside)

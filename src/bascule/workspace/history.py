@@ -3,45 +3,69 @@
 import asyncio
 import contextlib
 import os.path
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import within
-from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest
-from bascule.kernel.call import Call
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
+from bascule.foundation.ids import new_id
+from bascule.kernel.call import Call, Principal
 from bascule.kernel.consent import blocks
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
-from bascule.kernel.journal import Transaction
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
 from bascule.workspace.checkpointing import MAX_NAMED, WHOLE, Checkpointing
-from bascule.workspace.elsewhere import NOTHING_BACK, Back, Elsewhere
+from bascule.workspace.elsewhere import Back, Elsewhere, Segments
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Copy, Run, is_over
 from bascule.workspace.news import News
 from bascule.workspace.ports import (
+    DIRECTORY,
+    EMPTY,
     Beside,
     CheckpointFault,
     Checkpoints,
     CheckpointStore,
     FileFault,
     Files,
+    LaterChanges,
     Scratch,
     Standing,
     Undone,
 )
 from bascule.workspace.protocol import DiffResult, FileChange, PathReason, RunIdParams, UndoParams, UndoResult
-from bascule.workspace.records import NO_UNDO, RunRecord, Segment
+from bascule.workspace.records import (
+    NO_UNDO,
+    GitSegment,
+    LastUndo,
+    Move,
+    OutsideSegment,
+    RemovedProject,
+    RunRecord,
+    Segment,
+)
 from bascule.workspace.resolving import judge_changes
 from bascule.workspace.runbook import RunBook
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
 from bascule.workspace.undo_rights import restored_from_agents, why_asks
 
+# In place of a run's id: the last undo of all; with `:` and a space's id behind it that of the space.
+LAST_UNDO = "last-undo"
+# What takes an undo back; it works as long as no other undo took place.
+TAKE_BACK = "bascule undo --last-undo"
+# Why what a call made outside of the project stays there after its undo.
+KEPT = (
+    "stays, because not all of what the call took from the project could be put back, and this may be the only copy; "
+    "remove it by hand once you have looked"
+)
 # How the note of a run begins that worked without a checkpoint.
 _NO_CHECKPOINT = "not undoable"
 
@@ -63,6 +87,48 @@ class _Piece(NamedTuple):
     beside: list[Beside] | None
 
 
+class _Job(NamedTuple):
+    """What is to be taken back: what a run did, or what the last undo did."""
+
+    run_id: str
+    # The last one first, as they are taken back.
+    pieces: list[_Piece]
+    git: GitSegment | None
+    outside: OutsideSegment | None
+    move: Move | None
+    mode: tuple[int, int] | None
+    # The project's directory was removed, with what no checkpoint holds.
+    removed: RemovedProject | None
+    lost: tuple[str, ...]
+    unknown: list[PathReason]
+    # Whether the run counts as undone afterwards.
+    undone: bool
+    note: str | None
+
+
+class _Place(NamedTuple):
+    """Where the project's directory is."""
+
+    path: str
+    # Before its files can be put back it is moved, or made, or neither.
+    todo: Literal["here", "move", "make"]
+
+
+class _Done(NamedTuple):
+    # Of the project, and all of it.
+    inside: list[FileChange]
+    changes: list[FileChange]
+    diff: str
+    truncated: bool
+    left_alone: list[PathReason]
+    failed: list[PathReason]
+    refs: list[str]
+    moved: bool
+    note: str | None
+    # The same undo may put back more later.
+    again: bool
+
+
 class History:
     def __init__(
         self,
@@ -80,6 +146,9 @@ class History:
         news: News,
         elsewhere: Elsewhere,
         standing_of: Callable[[int], Standing],
+        journal: Journal,
+        clock: Clock,
+        rows: JournalStore,
     ) -> None:
         self._checkpointing = checkpointing
         self._elsewhere = elsewhere
@@ -94,6 +163,11 @@ class History:
         self._store = store
         self._scratch = scratch
         self._news = news
+        self._journal = journal
+        self._clock = clock
+        # By space.
+        self._undos: Table[LastUndo] = Table("undos", LastUndo)
+        self._undos.rows.update(rows.load("undos", LastUndo))
 
     # -- methods --
 
@@ -102,49 +176,36 @@ class History:
         return self._result(record, await self.change_set(record))
 
     async def undo(self, call: Call, params: UndoParams, effect: RecordedEffect) -> UndoResult:
-        record = self._undoable(params)
-        space = self._spaces.find(record.space_id)
+        space = self._spaces.find(self.space_of(params))
         await within(None, await self._spaces.take_turn(space))
         try:
-            checkpoints = await self._opened(space)
-            pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
-            if any(len(segment.beside) > self._limits.max_kept_runs for segment in record.segments):
-                message = f"more than {self._limits.max_kept_runs} runs worked here at the same time"
-                raise CheckpointFault(message)  # noqa: TRY301 - as any other
-            async with self._beside_others(
-                space, checkpoints, f"the undo of {record.run_id}", really=not params.dry_run
-            ):
-                # Before any file is touched: what changed in git or outside since then stops it all.
-                back = await self._undo_elsewhere(space, record, dry_run=True)
-                change_set, again = await self._threads.do(self._undone, checkpoints, pieces, dry_run=params.dry_run)
-                if not params.dry_run:
-                    back = await self._undo_elsewhere(space, record, dry_run=False)
-        except (CheckpointFault, FileFault) as error:
-            raise Conflict(
-                f"{record.run_id} cannot be undone: {error}", hint="undo later runs first, or by hand"
-            ) from None
+            job = await self._job(space, params)
+            if params.dry_run:
+                done = await self._rehearse(space, job, await self._place(space, job))
+            else:
+                done = await self._take_back(call, space, job)
         finally:
             space.turns.give_back()
-        change_set = change_set._replace(
-            changes=change_set.changes + back.changes,
-            unknown=_without_checkpoint(record) + change_set.unknown + back.left_alone,
-        )
-        effect.details["files"] = len(change_set.changes)
-        if change_set.unknown:
-            effect.details["left_alone"] = len(change_set.unknown)
+        effect.details["files"] = len(done.changes)
+        if done.left_alone:
+            effect.details["left_alone"] = len(done.left_alone)
+        if done.failed:
+            effect.details["failed"] = len(done.failed)
         if params.dry_run:
             effect.details["dry_run"] = True
-        elif not again:
+        elif not done.again and not done.failed and (done.changes or done.refs or done.moved or not done.left_alone):
             # Else the same undo may be tried again.
-            effect.changes.append(lambda tx: self._note(tx, record.run_id, undone=True))
+            effect.changes.append(lambda tx: self._note(tx, job.run_id, undone=job.undone))
         return UndoResult(
-            run_id=record.run_id,
+            run_id=job.run_id,
             dry_run=params.dry_run,
-            changes=change_set.changes,
-            diff=change_set.diff,
-            truncated=change_set.truncated,
-            left_alone=change_set.unknown,
-            note=_joined(self._remark(record), back.note),
+            changes=done.changes,
+            diff=done.diff,
+            truncated=done.truncated,
+            left_alone=done.left_alone,
+            failed=done.failed,
+            note=_joined(job.note, done.note),
+            taken_back_by=None if params.dry_run else TAKE_BACK,
         )
 
     async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
@@ -185,36 +246,38 @@ class History:
         """What the person sees before a run is undone that changed what they are asked about."""
         nothing = Resolution()
         try:
-            record = self._undoable(params)
+            space = self._spaces.find(self.space_of(params))
+            work = self._undoable(params) if not _is_last(params) else self._undos.rows[space.space_id]
         except BasculeError:
             # The undo itself refuses, and its refusal is recorded.
             return nothing
-        why = await self._threads.do(why_asks, call, record, self._standing_of)
+        why = await self._threads.do(why_asks, call, work, self._standing_of)
         of_others = None if why is None else Verdict(Decision.ASK, "undo.others", why)
-        if not record.segments or (params.dry_run and why is None):
-            return Resolution(verdict=of_others)
-        checkpoints = await self._opened(self._spaces.find(record.space_id))
+        if params.dry_run and why is None:
+            return nothing
         try:
-            pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
-            change_set, _ = await self._threads.do(self._undone, checkpoints, pieces, dry_run=True)
-        except (CheckpointFault, FileFault):
+            job = await self._job(space, params)
+            done = await self._rehearse(space, job, await self._place(space, job))
+            verdict = await self._judge_restored(call, space, job, work, done.inside)
+        except (BasculeError, CheckpointFault, FileFault):
             return Resolution(verdict=of_others)
-        verdict = await self._judge_restored(call, record, checkpoints, pieces, change_set.changes)
+        if not job.pieces:
+            return Resolution(verdict=of_others)
         if of_others is not None and (verdict is None or verdict.decision is Decision.ASK):
             verdict = of_others
-        return _question(
-            f"put back {len(change_set.changes)} changed files of {record.run_id}", pieces, change_set, verdict
-        )
+        change_set = _ChangeSet(done.inside, done.diff, done.truncated, [])
+        return _question(f"put back {len(done.inside)} changed files of {job.run_id}", job.pieces, change_set, verdict)
 
     async def _judge_restored(
-        self, call: Call, record: RunRecord, checkpoints: Checkpoints, pieces: list[_Piece], changes: list[FileChange]
+        self, call: Call, space: Space, job: _Job, work: RunRecord | LastUndo, changes: list[FileChange]
     ) -> Verdict | None:
         """What the person had is not written anew; only what an agent had written before asks again."""
         verdict = await judge_changes(self._gate, call, changes)
-        if verdict is None or verdict.decision is not Decision.ASK:
+        if verdict is None or verdict.decision is not Decision.ASK or isinstance(work, LastUndo):
             return verdict
-        earlier = [each for each in self._book.of_space(record.space_id) if each.number < record.number]
-        restored = await self._threads.do(restored_from_agents, checkpoints, earlier, pieces, changes)
+        earlier = [each for each in self._book.of_space(space.space_id) if each.number < work.number]
+        async with self._checkpoints(space) as checkpoints:
+            restored = await self._threads.do(restored_from_agents, checkpoints, earlier, job.pieces, changes)
         return await judge_changes(self._gate, call, restored)
 
     def committable(self, params: RunIdParams) -> RunRecord:
@@ -316,11 +379,9 @@ class History:
         yield from (other.run_id for other, _ in self._began_later(record))
 
     @contextlib.asynccontextmanager
-    async def _beside_others(
-        self, space: Space, checkpoints: Checkpoints, who: str, *, really: bool = True
-    ) -> AsyncIterator[None]:
+    async def _beside_others(self, space: Space, checkpoints: Checkpoints, who: str) -> AsyncIterator[None]:
         """What is changed here is not the work of the commands that run in the background meanwhile."""
-        if not space.working or not really:
+        if not space.working:
             yield
             return
         before = await self._threads.do(checkpoints.take)
@@ -347,37 +408,205 @@ class History:
             truncated = truncated or cut
         return _ChangeSet(changes, "".join(parts), truncated, unknown)
 
-    def _undone(self, checkpoints: Checkpoints, pieces: list[_Piece], *, dry_run: bool) -> tuple[_ChangeSet, bool]:
-        """Backwards, the last piece first, all tried before any is changed; and whether the same may be tried again."""
-        touched: set[str] = set()
-        for piece in pieces:
-            paths = {change.path for change in checkpoints.changes(piece.before, piece.after)}
-            if both := sorted(touched & paths):
-                raise CheckpointFault(
-                    f"others worked here while it waited for the person, and it changed {both[0]} before and after that"
-                )
-            touched |= paths
-        done = [self._undo(checkpoints, piece, dry_run=True) for piece in reversed(pieces)]
-        if not dry_run:
-            done = [self._undo(checkpoints, piece, dry_run=False) for piece in reversed(pieces)]
-        left = {each.path: each for undone in done for each in undone.left_alone}
-        change_set = _ChangeSet(
-            [change for undone in done for change in undone.changes],
-            "".join(undone.diff for undone in done),
-            any(undone.truncated for undone in done),
-            list(left.values()),
+    # -- taking back --
+
+    def space_of(self, params: UndoParams) -> str:
+        if not _is_last(params):
+            return self._book.find(params.run_id, params.space_id).space_id
+        space_id = self._space_of_undo(params.run_id)
+        if params.space_id not in (None, space_id):
+            raise NotFound(
+                f"the last undo was in {space_id}", hint=f"{LAST_UNDO}:{params.space_id} is the last one of that space"
+            )
+        return space_id
+
+    def _space_of_undo(self, run_id: str) -> str:
+        undos = self._undos.rows
+        named = run_id.removeprefix(LAST_UNDO).removeprefix(":")
+        space_id = named or max(undos, key=lambda each: undos[each].at, default=None)
+        if space_id is None or space_id not in undos:
+            raise NotFound("nothing was undone yet", hint="`bascule undo` lists what can be taken back")
+        return space_id
+
+    async def _job(self, space: Space, params: UndoParams) -> _Job:
+        """What is to be taken back; `Conflict` when that cannot be."""
+        if _is_last(params):
+            return self._job_of_undo(self._undos.rows[space.space_id])
+        record = self._undoable(params)
+        try:
+            async with self._checkpoints(space) as checkpoints:
+                pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
+                await self._threads.do(_check_apart, checkpoints, pieces)
+            if any(len(segment.beside) > self._limits.max_kept_runs for segment in record.segments):
+                message = f"more than {self._limits.max_kept_runs} runs worked here at the same time"
+                raise CheckpointFault(message)  # noqa: TRY301 - as any other
+        except (CheckpointFault, FileFault) as error:
+            raise _refused(record.run_id, error) from None
+        return _Job(
+            record.run_id,
+            list(reversed(pieces)),
+            record.git,
+            record.outside,
+            record.move,
+            record.mode,
+            removed=record.removed,
+            lost=record.lost,
+            unknown=_without_checkpoint(record),
+            undone=True,
+            note=self._remark(record),
         )
-        return change_set, any(undone.again for undone in done)
+
+    def _job_of_undo(self, last: LastUndo) -> _Job:
+        assert last.segment.after is not None
+        return _Job(
+            last.run_id,
+            [_Piece(last.segment.before, last.segment.after, None)],
+            last.git,
+            last.outside,
+            last.move,
+            last.mode,
+            removed=None,
+            lost=(),
+            unknown=[],
+            undone=not last.undone,
+            note=f"this takes back the last undo here, that of {last.run_id}",
+        )
+
+    @contextlib.asynccontextmanager
+    async def _checkpoints(self, space: Space, place: _Place | None = None) -> AsyncIterator[Checkpoints]:
+        """Of the project where it is now; of an empty directory where it is not there at all."""
+        directory = None
+        try:
+            if place is not None and place.todo == "move":
+                root = await self._threads.do(self._files.open_root, place.path)
+                checkpoints = await self._spaces.checkpoints_in(space, root)
+            else:
+                checkpoints = await self._spaces.checkpoints_of(space)
+        except FileFault:
+            if place is not None and place.todo != "make":
+                raise
+            directory = await self._threads.do(self._scratch.make, new_id("gone"))
+            root = await self._threads.do(self._files.open_copy, directory)
+            checkpoints = await self._threads.do(self._store.open, space.space_id, root)
+        try:
+            yield checkpoints
+        finally:
+            if checkpoints is not space.checkpoints:
+                await self._threads.do(checkpoints.close)
+            if directory is not None:
+                await self._threads.do(self._scratch.remove, directory)
+
+    async def _place(self, space: Space, job: _Job) -> _Place:
+        """Where the project is, and what has to be done before its files can be put back."""
+        path = space.record.path
+        move = job.move
+        if move is not None and await self._threads.do(self._files.is_directory, move.target, move.identity):
+            source = await self._threads.do(self._files.what_is_at, move.source)
+            if source not in (None, EMPTY):
+                raise Conflict(
+                    f"{job.run_id} cannot be undone: the project's directory is at {move.target}, and at {move.source} "
+                    f"is {source}; nothing was changed",
+                    hint=f"move {move.source} out of the way, then undo again",
+                )
+            return _Place(move.target, "move")
+        there = await self._threads.do(self._files.what_is_at, path)
+        if move is not None and not await self._threads.do(self._files.is_directory, move.source, move.identity):
+            raise Conflict(
+                f"{job.run_id} cannot be undone: it moved the project's directory to {move.target}, where it no longer "
+                f"is; at {path} is {there or 'nothing'}; nothing was changed",
+                hint=f"find the directory and move it to {path}, then undo again",
+            )
+        if there is None:
+            return _Place(path, "make")
+        if there not in (DIRECTORY, EMPTY):
+            raise Conflict(
+                f"{job.run_id} cannot be undone: the project's directory was {path}, where {there} is now; "
+                "nothing was changed",
+                hint=f"move {path} out of the way, then undo again: it makes the directory anew",
+            )
+        return _Place(path, "here")
+
+    def _segments(self, space: Space, job: _Job, root: str) -> Segments:
+        without = job.move.target if job.move is not None and job.move.target != space.record.path else None
+        return Segments(space.space_id, root, job.git, job.outside, without)
+
+    async def _rehearse(self, space: Space, job: _Job, place: _Place) -> _Done:
+        """All of it is tried before any of it is changed."""
+        try:
+            async with self._checkpoints(space, place) as checkpoints:
+                undone = [await self._threads.do(self._undo, checkpoints, piece, dry_run=True) for piece in job.pieces]
+            back = await self._threads.do(self._elsewhere.rehearse, self._segments(space, job, place.path))
+        except (CheckpointFault, FileFault) as error:
+            raise _refused(job.run_id, error) from None
+        lost = await self._threads.do(self._files.missing, place.path, job.lost)
+        return _done(job, undone, back, lost, place, dry_run=True)
+
+    async def _take_back(self, call: Call, space: Space, job: _Job) -> _Done:
+        place = await self._place(space, job)
+        await self._rehearse(space, job, place)
+        try:
+            async with self._checkpoints(space, place) as checkpoints:
+                await self._remember(call.principal, space, job, place, checkpoints)
+        except (CheckpointFault, FileFault, OSError) as error:
+            raise _refused(job.run_id, error) from None
+        # From here on there are changes, and what was there before them is kept.
+        try:
+            return await self._change(space, job, place)
+        except (CheckpointFault, FileFault, OSError) as error:
+            raise Conflict(
+                f"the undo of {job.run_id} stopped: {error}",
+                hint=f"do the same again, and it goes on where it stopped; `{TAKE_BACK}` takes back what it has done",
+            ) from None
+
+    async def _remember(self, who: Principal, space: Space, job: _Job, place: _Place, checkpoints: Checkpoints) -> None:
+        """What is there now, and what the undo will leave, in our state directory before the first change."""
+        before, after = await self._threads.do(checkpoints.expect, list(job.pieces))
+        git, outside = await self._threads.do(self._elsewhere.expect, self._segments(space, job, place.path))
+        move = job.move if place.todo == "move" else None
+        last = LastUndo(
+            run_id=job.run_id,
+            started_by=who,
+            at=self._clock.wall_ms(),
+            undone=job.undone,
+            segment=Segment(before=before, after=after),
+            git=git,
+            outside=outside,
+            move=move and Move(source=move.target, target=move.source, identity=move.identity),
+            mode=job.mode and (job.mode[1], job.mode[0]),
+        )
+        tx = Transaction()
+        tx.put(self._undos, space.space_id, last)
+        await self._journal.commit_quietly(tx)
+
+    async def _change(self, space: Space, job: _Job, place: _Place) -> _Done:
+        path = space.record.path
+        if place.todo == "make":
+            was = job.removed
+            owner = (was.owner, was.group) if was is not None else None
+            await self._threads.do(self._files.make_directory, path, was.mode if was is not None else None, owner)
+        elif job.move is not None and place.todo == "move" and job.move.source == path:
+            await self._threads.do(self._files.move_directory, job.move.target, job.move.source)
+        checkpoints = await self._spaces.checkpoints_of(space)
+        async with self._beside_others(space, checkpoints, f"the undo of {job.run_id}"):
+            undone = [await self._threads.do(self._undo, checkpoints, piece, dry_run=False) for piece in job.pieces]
+            if job.mode is not None and checkpoints.root.mode == job.mode[1]:
+                await self._threads.do(checkpoints.root.set_mode, job.mode[0])
+            lost = await self._threads.do(self._files.missing, path, job.lost)
+            unknown = [await self._threads.do(checkpoints.unknown, each.before, each.after) for each in job.pieces]
+            complete = job.removed is None and not lost and not any(unknown) and not any(each.failed for each in undone)
+
+            def keep(failed: Sequence[PathReason]) -> str | None:
+                return None if complete and not failed else KEPT
+
+            back = await self._threads.do(self._elsewhere.put_back, self._segments(space, job, path), keep)
+        if job.move is not None and place.todo == "move" and job.move.source != path:
+            await self._threads.do(self._files.move_directory, job.move.target, job.move.source)
+        return _done(job, undone, back, lost, place, dry_run=False)
 
     def _undo(self, checkpoints: Checkpoints, piece: _Piece, *, dry_run: bool) -> Undone:
         return checkpoints.undo(
             piece.before, piece.after, dry_run=dry_run, max_chars=self._limits.max_diff_chars, beside=piece.beside
         )
-
-    async def _undo_elsewhere(self, space: Space, record: RunRecord, *, dry_run: bool) -> Back:
-        if record.git is None and record.outside is None:
-            return NOTHING_BACK
-        return await self._threads.do(self._elsewhere.undo, space, record, dry_run=dry_run)
 
     # -- copies --
 
@@ -426,18 +655,32 @@ class History:
                 kept.update(() if segment.after is None else (segment.after,))
                 concurrent += segment.beside
             kept.update(tree for each in concurrent for tree in (each.before, each.after))
+        for space_id, last in self._undos.rows.items():
+            trees.setdefault(space_id, set()).update((last.segment.before, last.segment.after or last.segment.before))
         return {space_id: frozenset(kept) for space_id, kept in trees.items()}
 
     def collect(self) -> "asyncio.Future[int]":
-        return self._threads.begin(self._collect, self.kept_trees(), list(self._book.all()), dict(self._live))
+        undos = dict(self._undos.rows)
+        return self._threads.begin(self._collect, self.kept_trees(), list(self._book.all()), dict(self._live), undos)
 
-    def _collect(self, trees: dict[str, frozenset[str]], records: list[RunRecord], live: dict[str, Run]) -> int:
-        self._elsewhere.collect(trees, records, live)
+    def _collect(
+        self,
+        trees: dict[str, frozenset[str]],
+        records: list[RunRecord],
+        live: dict[str, Run],
+        undos: dict[str, LastUndo],
+    ) -> int:
+        self._elsewhere.collect(trees, records, live, undos)
         return self._store.collect(trees)
+
+    def drop(self, tx: Transaction, space_id: str) -> None:
+        """With the space its last undo goes."""
+        if space_id in self._undos.rows:
+            tx.put(self._undos, space_id, None)
 
     async def forget(self, space_id: str) -> None:
         """The space is gone, and so is what its runs could be taken back to."""
-        await self._threads.do(self._collect, {space_id: frozenset()}, [], {})
+        await self._threads.do(self._collect, {space_id: frozenset()}, [], {}, {})
 
     def _undoable(self, params: UndoParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
@@ -466,9 +709,59 @@ class History:
 
     def _note(self, tx: Transaction, run_id: str, **what: bool) -> None:
         """In the transaction of the record that says so."""
-        record = msgspec.structs.replace(self._book.find(run_id), **what)
+        try:
+            record = msgspec.structs.replace(self._book.find(run_id), **what)
+        except NotFound:
+            # An undo can be taken back when its run is no longer kept.
+            return
         self._book.put(tx, record)
-        tx.after += [partial(self._news.run, event, record) for event in what]
+        tx.after += [partial(self._news.run, event, record) for event, happened in what.items() if happened]
+
+
+def _is_last(params: UndoParams) -> bool:
+    return params.run_id.partition(":")[0] == LAST_UNDO
+
+
+def _refused(run_id: str, error: Exception) -> Conflict:
+    """Before the first change."""
+    later = isinstance(error, LaterChanges)
+    hint = "undo later runs first, or by hand" if later else "`bascule runs diff` shows what it changed"
+    return Conflict(f"{run_id} cannot be undone: {error}", hint=hint)
+
+
+def _done(job: _Job, undone: Sequence[Undone], back: Back, lost: list[str], place: _Place, *, dry_run: bool) -> _Done:
+    """What came of all parts of it."""
+    left = {each.path: each for part in undone for each in part.left_alone}
+    inside = [change for part in undone for change in part.changes]
+    gone = [PathReason(path=path, reason="is a repository's own record, which no checkpoint holds") for path in lost]
+    word = None
+    if place.todo == "make":
+        word = f"{place.path} is made again"
+    elif place.todo == "move" and job.move is not None:
+        word = f"{job.move.target} is {job.move.source} again"
+    return _Done(
+        inside,
+        inside + back.changes,
+        "".join(part.diff for part in undone),
+        any(part.truncated for part in undone),
+        [*job.unknown, *left.values(), *back.left_alone, *(gone if dry_run else ())],
+        [*(each for part in undone for each in part.failed), *back.failed, *(() if dry_run else gone)],
+        back.refs,
+        place.todo != "here",
+        _joined(word, back.note),
+        any(part.again for part in undone),
+    )
+
+
+def _check_apart(checkpoints: Checkpoints, pieces: Sequence[_Piece]) -> None:
+    touched: set[str] = set()
+    for piece in pieces:
+        paths = {change.path for change in checkpoints.changes(piece.before, piece.after)}
+        if both := sorted(touched & paths):
+            raise CheckpointFault(
+                f"others worked here while it waited for the person, and it changed {both[0]} before and after that"
+            )
+        touched |= paths
 
 
 def _question(

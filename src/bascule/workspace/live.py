@@ -88,6 +88,9 @@ class Run:
         self.is_open = False
         # Every `.git` when that was taken; None where that is not known.
         self.repositories: Mapping[str, int] | None = None
+        # Of a native call: the project's directory as it was then, wherever it is by now, and its mode.
+        self.root: Root | None = None
+        self.root_mode = 0
         # When it was opened.
         self.opened_ms = 0
         # No checkpoint could be taken since it has its turn.

@@ -147,7 +147,11 @@ class NativeRuns:
     async def _touched(self, run: Run, space: Space) -> tuple[str, ...]:
         if not run.segments or run.segments[-1].after is None:
             return ()
-        checkpoints = await self._spaces.checkpoints_of(space)
+        try:
+            checkpoints = await self._spaces.checkpoints_of(space)
+        except FileFault:
+            # What is left of a project that was moved or removed is no path of it.
+            return ()
         segment = run.segments[-1]
         changes = await self._threads.do(checkpoints.changes, segment.before, segment.after or segment.before)
         return tuple(change.path for change in changes)

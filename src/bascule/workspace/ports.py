@@ -135,7 +135,31 @@ class Root(Protocol):
     def fileno(self) -> int:
         """The directory's descriptor: what a sandbox binds, so that no name is ever followed a second time."""
 
+    def is_in_place(self) -> bool:
+        """Whether `path` still leads to this directory."""
+
+    def place(self) -> str | None:
+        """The path that this directory has now; None when it was removed."""
+
+    @property
+    def mode(self) -> int:
+        """Its permissions now."""
+
+    def set_mode(self, mode: int) -> None: ...
+
+    @property
+    def owned_by(self) -> tuple[int, int]:
+        """User and group."""
+
+    def duplicate(self) -> Self:
+        """The same directory, opened once more; closed on its own."""
+
     def close(self) -> None: ...
+
+
+# What `what_is_at` calls them.
+DIRECTORY = "another directory"
+EMPTY = "an empty directory"
 
 
 class Files(Protocol):
@@ -144,6 +168,21 @@ class Files(Protocol):
 
     def open_copy(self, path: str) -> Root:
         """A directory that we filled ourselves (`copy_out`), wherever it is; never one that a caller named."""
+
+    def what_is_at(self, path: str) -> str | None:
+        """`DIRECTORY`, `EMPTY`, or what else it is, in words for the person; None: nothing."""
+
+    def is_directory(self, path: str, identity: tuple[int, int]) -> bool:
+        """Whether exactly this directory is there, and no link to it."""
+
+    def missing(self, root: str, names: Iterable[str]) -> list[str]:
+        """Of these paths beneath it those at which nothing is."""
+
+    def make_directory(self, path: str, mode: int | None, owner: tuple[int, int] | None) -> None:
+        """With all that hold it; `FileFault` when it cannot be. Only root can give it to an owner."""
+
+    def move_directory(self, source: str, target: str) -> None:
+        """In one step; an empty directory at `target` makes room. `FileFault` when it cannot be."""
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -291,6 +330,10 @@ class CheckpointFault(Exception):
     """No checkpoint could be taken or used; the message says why (too many files, too large, a later change)."""
 
 
+class LaterChanges(CheckpointFault):
+    """What has to be put back was changed since; nothing was changed now."""
+
+
 class Beside(NamedTuple):
     """What somebody else did in the workspace meanwhile, as two trees."""
 
@@ -308,6 +351,8 @@ class Undone(NamedTuple):
     truncated: bool
     # The same undo may put back more later: something was saved at that very moment, or is in the way.
     again: bool = False
+    # What is not as it should be, now that it was looked at again.
+    failed: list[PathReason] = []
 
 
 class Checkpoints(Protocol):
@@ -315,6 +360,10 @@ class Checkpoints(Protocol):
 
     What a tree cannot hold (too large, too deep, unreadable) costs the rest nothing: `unknown` names it.
     """
+
+    @property
+    def root(self) -> Root:
+        """The directory that they are of."""
 
     # Every `.git` that the last `take` saw, with its inode, also where a tree holds nothing; it is part of no tree.
     repositories: Mapping[str, int]
@@ -356,6 +405,18 @@ class Checkpoints(Protocol):
         With `beside` (others worked at the same time) those are left alone, and so is what the others changed.
         """
 
+    def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
+        """The tree as it is now, and as it will be when these are undone in this order. Both are on disk.
+
+        A piece is `before`, `after` and `beside` of `undo`, and `CheckpointFault` is raised as there.
+        """
+
+    def empty(self) -> str:
+        """The tree of a directory without anything in it."""
+
+    def close(self) -> None:
+        """Once nobody else takes a checkpoint here; the root is closed with it."""
+
     def copy_out(self, tree: str, into: str) -> None:
         """The tree as files in a new directory: a workspace to try things in."""
 
@@ -384,6 +445,12 @@ class GitStates(Protocol):
     ) -> tuple[list[str], list[str]]:
         """Put back what differs and is still as in `after`: what was put back, and what changed since and stays."""
 
+    def is_same(self, space_id: str, before: str, after: str, /) -> bool:
+        """Whether two states are of one repository: refs of another name commits that it does not have."""
+
+    def expect(self, space_id: str, root: str, before: str, after: str, /) -> tuple[str, str]:
+        """The state as it is now, and as `undo` will leave it. Both are on disk."""
+
     def collect(self, keep: Mapping[str, Iterable[str]], /) -> None:
         """Drop what no kept run needs, of the spaces that are named."""
 
@@ -399,6 +466,8 @@ class PutBack(NamedTuple):
     changes: list[FileChange]
     # What stays as it is although it may belong to it, and why.
     left_alone: list[PathReason]
+    # What is not as it should be, now that it was looked at again.
+    failed: list[PathReason] = []
 
 
 class OutsideStore(Protocol):
@@ -410,13 +479,32 @@ class OutsideStore(Protocol):
         With `into` a directory is only where others of them are put.
         """
 
-    def look(self, space_id: str, before: str, /) -> str:
-        """The same places as they are now, without their content."""
+    def look(self, space_id: str, before: str, /, *, without: str | None = None) -> str:
+        """The same places as they are now, without their content, and without what lies at `without`."""
 
     def changes(self, space_id: str, before: str, after: str, /) -> list[FileChange]: ...
 
-    def undo(self, space_id: str, before: str, after: str | None, /, *, dry_run: bool) -> PutBack:
-        """Put back what the call changed; `CheckpointFault` when something of it was changed since."""
+    def undo(
+        self,
+        space_id: str,
+        before: str,
+        after: str | None,
+        /,
+        *,
+        dry_run: bool,
+        without: str | None = None,
+        keep: Callable[[Sequence[PathReason]], str | None] = lambda _failed: None,
+    ) -> PutBack:
+        """Put back what the call changed; `LaterChanges` when something of it was changed since.
+
+        What it made is removed last. Before that `keep` is asked, with what could not be put back here: its answer is
+        why nothing is removed. What lies at `without` or beneath it is not looked at.
+        """
+
+    def expect(
+        self, space_id: str, before: str, after: str | None, /, *, without: str | None = None
+    ) -> tuple[str, str]:
+        """The state as it is now, with its content, and as `undo` will leave it. Both are on disk."""
 
     def collect(self, keep: Mapping[str, Iterable[str]], /) -> None:
         """Drop what no kept run needs, of the spaces that are named."""

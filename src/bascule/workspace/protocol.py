@@ -384,7 +384,11 @@ class UndoResult(Result, frozen=True, kw_only=True):
     truncated: bool = False
     # What stays as it is although the run may have changed it.
     left_alone: list[PathReason] = []
+    # What should be as it was before the run and, looked at afterwards, is not.
+    failed: list[PathReason] = []
     note: str | None = None
+    # The command that takes this undo back; `runId` of `runs.undo` may be `last-undo` for the same.
+    taken_back_by: str | None = None
 
 
 class ProcessStartParams(Params, frozen=True, kw_only=True):

@@ -97,6 +97,42 @@ class OutsideSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     after: str | None = None
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The project's directory went from one path to another."""
+
+    source: str
+    target: str
+    # Device and inode: which directory that is.
+    identity: tuple[int, int]
+
+
+class RemovedProject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The project's directory as it was, to make it again."""
+
+    mode: int
+    owner: int
+    group: int
+
+
+class LastUndo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What the last undo in a space found, and what it was about to leave: on disk before its first change.
+
+    What is neither the one nor the other has been changed since, also where the undo was cut short.
+    """
+
+    run_id: str
+    # Who made the undo: taking it back is taking back their work.
+    started_by: str
+    at: int
+    # Whether the run counts as undone by it; not so when it took an undo back.
+    undone: bool
+    segment: Segment
+    git: GitSegment | None = None
+    outside: OutsideSegment | None = None
+    move: Move | None = None
+    mode: tuple[int, int] | None = None
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="run"):
     run_id: str
     space_id: str
@@ -116,6 +152,12 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     git_before: str | None = None
     git: GitSegment | None = None
     outside: OutsideSegment | None = None
+    # The project's own directory went elsewhere, or was removed, or has another mode (before, after).
+    move: Move | None = None
+    removed: RemovedProject | None = None
+    mode: tuple[int, int] | None = None
+    # Repositories' own records (`.git`) that it removed or took elsewhere.
+    lost: tuple[str, ...] = ()
     # On a copy: what some operation would have been asked for, so that taking the result over asks.
     would_ask: Asks | None = None
     committed: bool = False

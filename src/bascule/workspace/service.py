@@ -175,6 +175,9 @@ class Workspace:
             news=news,
             elsewhere=elsewhere,
             standing_of=standing_of,
+            journal=journal,
+            clock=clock,
+            rows=store,
         )
         self.native = NativeRuns(
             runs=self.runs,
@@ -316,6 +319,7 @@ class Workspace:
             tx = Transaction()
             tx.put(self.spaces.table, space.space_id, None)
             self._on_closed(tx, space.space_id)
+            self.history.drop(tx, space.space_id)
             for record in self.book.of_space(space.space_id):
                 self.book.drop(tx, record.run_id)
             await self._journal.commit_quietly(tx)
@@ -432,6 +436,8 @@ class Workspace:
         """The params of a run or command that is named by its own id, with the space that it is in."""
         if getattr(params, "space_id", "") is not None:
             return params
+        if isinstance(params, UndoParams):
+            return msgspec.structs.replace(params, space_id=self.history.space_of(params))
         if isinstance(params, RunIdParams):
             return msgspec.structs.replace(params, space_id=self.runs.book.find(params.run_id).space_id)
         if isinstance(params, ProcessParams):

@@ -193,11 +193,34 @@ class Spaces:
             self.problem = await self._threads.do(self._sandboxes.problem)
 
     async def checkpoints_of(self, space: Space) -> Checkpoints:
-        root = await self.root_of(space)
+        """Of the directory that is at its path now; `FileFault` when none is."""
+        root = await self._present_root(space)
         async with space.opening:
             if space.checkpoints is None:
                 space.checkpoints = await self._threads.do(self._checkpoints.open, space.space_id, root)
             return space.checkpoints
+
+    async def checkpoints_in(self, space: Space, root: Root) -> Checkpoints:
+        """Of another directory with the space's checkpoints, or of its own, wherever that is; `root` is given away."""
+        async with space.opening:
+            known = space.checkpoints
+            if known is not None and space.root is not None and space.root.identity == root.identity:
+                await self._threads.do(root.close)
+                return known
+        return await self._threads.do(self._checkpoints.open, space.space_id, root)
+
+    async def _present_root(self, space: Space) -> Root:
+        """A directory that was removed or moved stays open: while nothing else is at its path, it is kept."""
+        root = await self.root_of(space)
+        if await self._threads.do(root.is_in_place):
+            return root
+        fresh = await self._threads.do(self._files.open_root, space.record.path)
+        if fresh.path != space.record.path:
+            leads = fresh.path
+            await self._threads.do(fresh.close)
+            raise FileFault(f"{space.record.path} leads to {leads} now; open that as a space of its own")
+        await self._refresh(space, fresh)
+        return await self.root_of(space)
 
     async def _refresh(self, space: Space, root: Root) -> None:
         """The directory was opened again: if it is another one by the same path, work goes on in that."""
@@ -207,10 +230,14 @@ class Spaces:
                 await self._threads.do(root.close)
                 return
             space.root = root
-            sandbox, space.sandbox, space.checkpoints = space.sandbox, None, None
+            sandbox, checkpoints = space.sandbox, space.checkpoints
+            space.sandbox = space.checkpoints = None
         if sandbox is not None:
             await sandbox.close()
-        if old is not None:
+        if checkpoints is not None:
+            # A thread may be taking a checkpoint beneath the old one.
+            await self._threads.do(checkpoints.close)
+        elif old is not None:
             await self._threads.do(old.close)
 
     async def shut(self, space: Space) -> None:

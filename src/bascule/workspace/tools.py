@@ -323,11 +323,12 @@ class RunUndoArguments(Arguments, frozen=True, kw_only=True):
 @tool(
     "run_undo",
     "Undo run",
-    "Put back what a run changed, except `leftAlone`; refused when later changes would be lost.",
+    "Put back what a run changed, except `leftAlone` and `failed`; refused when later changes would be lost. "
+    "`last-undo` as run takes back the last undo.",
     uses=("runs.undo",),
     hints=ENDS,
     retry=Retry.NEVER,
-    result={"changes": LIST, "diff": STRING, "leftAlone": LIST, "note": STRING},
+    result={"changes": LIST, "diff": STRING, "leftAlone": LIST, "failed": LIST, "note": STRING},
     always=("changes", "diff"),
 )
 async def run_undo(me: Session, arguments: RunUndoArguments) -> Result:

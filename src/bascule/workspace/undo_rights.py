@@ -11,7 +11,7 @@ from typing import Protocol
 from bascule.kernel.call import LOCAL, PERSON, Call, agent_of
 from bascule.workspace.ports import Checkpoints, Standing
 from bascule.workspace.protocol import FileChange
-from bascule.workspace.records import RunRecord
+from bascule.workspace.records import LastUndo, RunRecord
 
 
 class Piece(Protocol):
@@ -19,9 +19,10 @@ class Piece(Protocol):
     def before(self) -> str: ...
 
 
-def why_asks(call: Call, record: RunRecord, standing_of: Callable[[int], Standing]) -> str | None:
+def why_asks(call: Call, record: RunRecord | LastUndo, standing_of: Callable[[int], Standing]) -> str | None:
     """Why this caller is asked before it takes this run back; None when it is free. Reads /proc: blocks."""
-    native = record.native
+    native = record.native if isinstance(record, RunRecord) else None
+    what = record.run_id if isinstance(record, RunRecord) else f"the undo of {record.run_id}"
     if call.principal == PERSON:
         return None
     if native is None and call.principal == record.started_by:
@@ -29,7 +30,7 @@ def why_asks(call: Call, record: RunRecord, standing_of: Callable[[int], Standin
     handle = agent_of(call.principal)
     if handle is not None and native is not None and native.agent == handle:
         return None
-    whose = f"{record.run_id} is the work of " + (
+    whose = f"{what} is the work of " + (
         f"a session of {native.client}" if native is not None else str(record.started_by)
     )
     if call.principal != LOCAL or not call.pid:

@@ -11,7 +11,7 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.sync import SyncClient
 from bascule.foundation.errors import Forbidden, NotFound
 from bascule.foundation.text import one_line, visible
-from bascule.local_client.exits import NOT_FOUND, WrongUsage
+from bascule.local_client.exits import NOT_FOUND, OK, UNEXPECTED, WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
 from bascule.workspace.cli.live import show_steering
 from bascule.workspace.cli.work import add_space, find_space
@@ -199,11 +199,7 @@ def diff_run(args: argparse.Namespace) -> int:
 
 def undo_run(args: argparse.Namespace) -> int:
     result = _about_run(args, "runs.undo", dryRun=args.dry_run)
-    code = show_changes(args, result, "nothing to put back")
-    if not args.json and result["changes"]:
-        count = len(result["changes"])
-        say(f"would put back {count} files; without --dry-run it does" if args.dry_run else f"put back {count} files")
-    return code
+    return show_undone(args, result)
 
 
 def commit_run(args: argparse.Namespace) -> int:
@@ -228,6 +224,8 @@ def _about_run(args: argparse.Namespace, method: str, **more: Any) -> Any:
     with connect(args) as client:
         space_id = find_space(client, args.space).space_id
         run_id = _last_run(client, space_id) if args.run_id == "last" else args.run_id
+        if run_id == "last-undo":
+            run_id = f"{run_id}:{space_id}"
         return or_as_person(client, method, {"spaceId": space_id, "runId": run_id, **more})
 
 
@@ -267,6 +265,20 @@ def show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str)
         _show_not_undoable(result)
         show_steering(result.get("steering", ()))
     return 0
+
+
+def show_undone(args: argparse.Namespace, result: dict[str, Any], of: str = "") -> int:
+    """The exit code says whether all that was to be put back is back."""
+    show_changes(args, result, "no file to put back")
+    failed = result.get("failed", [])
+    if not args.json:
+        count = len(result["changes"])
+        say(f"would put back {count} files{of}" if args.dry_run else f"put back {count} files{of}")
+        for each in failed:
+            say(f"not back  {one_line(each['path'])}: {one_line(each['reason'])}")
+        if result.get("takenBackBy"):
+            say(f"to take this undo back: {result['takenBackBy']}")
+    return UNEXPECTED if failed else OK
 
 
 def _show_not_undoable(result: dict[str, Any]) -> None:

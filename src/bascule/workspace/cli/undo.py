@@ -7,10 +7,12 @@ from bascule.cli.talk import add_json, add_state_dir, connect
 from bascule.foundation.errors import NotFound
 from bascule.foundation.text import one_line, short_id
 from bascule.local_client.exits import WrongUsage
-from bascule.programs.helpers.terminal import say, show, show_json, show_table
-from bascule.workspace.cli.spaces import or_as_person, show_changes
+from bascule.programs.helpers.terminal import show, show_json, show_table
+from bascule.workspace.cli.spaces import or_as_person, show_undone
 from bascule.workspace.records import NO_UNDO
 
+# In place of a run's id.
+LAST_UNDO = "last-undo"
 # How many of them a screen shows well, and how far back is looked.
 DEFAULT_SHOWN = 20
 MAX_LOOKED_AT = 1_000
@@ -21,6 +23,7 @@ examples:
   bascule undo last --dry-run       what taking back the newest would change
   bascule undo rm -rf src           the newest call whose client, session or command has these words
   bascule undo run_01H...           exactly this one
+  bascule undo --last-undo          take back the last undo, whatever it was
 
 Later changes are never lost: an undo that would lose some is refused, and says which.
 """
@@ -36,6 +39,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     undo.set_defaults(run=run_undo)
     undo.add_argument("words", metavar="RUN|last|WORDS", nargs=argparse.REMAINDER, help="which; none: list them")
     undo.add_argument("-n", type=int, default=DEFAULT_SHOWN, metavar="N", help="how many are listed (%(default)s)")
+    undo.add_argument("--last-undo", action="store_true", help="take back the last undo; doing it twice undoes again")
     undo.add_argument("--dry-run", action="store_true", help="only show what would change")
     add_state_dir(undo)
     add_json(undo)
@@ -43,17 +47,17 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_undo(args: argparse.Namespace) -> int:
     words = _own_options(args)
+    if args.last_undo and words:
+        raise WrongUsage("--last-undo takes no other words: it is about the last undo, whichever that was")
     with connect(args) as client:
-        runs = [run for run in client.call("runs.list", {"limit": MAX_LOOKED_AT}) if run.get("native")]
-        if not words:
-            return _list(args, [run for run in runs if run.get("undoable")])
-        run_id = _chosen(runs, words)
+        run_id = LAST_UNDO
+        if not args.last_undo:
+            runs = [run for run in client.call("runs.list", {"limit": MAX_LOOKED_AT}) if run.get("native")]
+            if not words:
+                return _list(args, [run for run in runs if run.get("undoable")])
+            run_id = _chosen(runs, words)
         result = or_as_person(client, "runs.undo", {"runId": run_id, "dryRun": args.dry_run})
-    code = show_changes(args, result, "no file to put back")
-    if not args.json:
-        count = len(result["changes"])
-        say(f"would put back {count} files of {run_id}" if args.dry_run else f"put back {count} files of {run_id}")
-    return code
+    return show_undone(args, result, f" of {result['runId']}")
 
 
 def _own_options(args: argparse.Namespace) -> list[str]:
@@ -61,7 +65,7 @@ def _own_options(args: argparse.Namespace) -> list[str]:
     words: list[str] = []
     given = iter(args.words)
     for word in given:
-        if word in ("--dry-run", "--json"):
+        if word in ("--dry-run", "--json", "--last-undo"):
             setattr(args, word[2:].replace("-", "_"), True)
         elif word == "--state-dir":
             args.state_dir = next(given, None)

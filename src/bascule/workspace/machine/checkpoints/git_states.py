@@ -19,7 +19,7 @@ from datetime import timedelta
 import msgspec
 
 from bascule.workspace.machine.checkpoints.store import cannot_be_stored
-from bascule.workspace.ports import CheckpointFault
+from bascule.workspace.ports import CheckpointFault, LaterChanges
 
 # The index of a repository with 200,000 files; a larger one is left out, and named.
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -42,6 +42,8 @@ _Looks = tuple[tuple[str, int, int, int, int], ...]
 class _State(msgspec.Struct, frozen=True):
     # By the path below the repository's directory.
     files: dict[str, bytes]
+    # Device and inode of that directory: refs of one repository name nothing in another.
+    identity: tuple[int, int]
 
 
 class GitStates:
@@ -66,15 +68,7 @@ class GitStates:
         files = _read_all(*places)
         if until_ms is not None:
             files = {name: content for name, content in files.items() if not _is_later(places, name, until_ms)}
-        encoded = msgspec.msgpack.encode(_State(files))
-        name = hashlib.sha256(encoded).hexdigest()
-        file = os.path.join(folder, name)
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            if not os.path.exists(file):
-                _replace(file, encoded, 0o600)
-        except OSError as error:
-            raise cannot_be_stored(error) from error
+        name = self._keep(folder, _State(files, _identity(places[0])))
         if looks is not None:
             self._last[space_id] = (looks, name)
         else:
@@ -83,19 +77,55 @@ class GitStates:
 
     def undo(self, space_id: str, root: str, before: str, after: str, *, dry_run: bool) -> tuple[list[str], list[str]]:
         """Put back what differs and is still as in `after`: what was put back, and what changed since and stays."""
+        back, left, was, _ = self._compare(space_id, root, before, after)
         places = _places(root)
-        if places is None:
-            return [], [".git"]
-        was, then, now = self._load(space_id, before), self._load(space_id, after), _read_all(*places)
-        differing = sorted(name for name in was.keys() | then.keys() if was.get(name) != then.get(name))
-        # HEAD goes last: until then everything it may name is there.
-        differing.sort(key=lambda name: name == "HEAD")
-        back = [name for name in differing if now.get(name) == then.get(name)]
-        left = [name for name in differing if now.get(name) != then.get(name) and now.get(name) != was.get(name)]
-        if not dry_run and not left:
-            for name in back:
-                _put_back(places, name, was.get(name))
-        return back, left
+        if dry_run or left or places is None:
+            return back, left
+        for name in back:
+            _put_back(places, name, was.get(name))
+        now = _read_all(*places)
+        left = [name for name in back if now.get(name) != was.get(name)]
+        return [name for name in back if name not in left], left
+
+    def is_same(self, space_id: str, before: str, after: str) -> bool:
+        return self._load(space_id, before).identity == self._load(space_id, after).identity
+
+    def expect(self, space_id: str, root: str, before: str, after: str) -> tuple[str, str]:
+        """The state as it is now, and as `undo` will leave it."""
+        now = self.take(space_id, root)
+        if now is None:
+            raise LaterChanges("git's record changed since then: .git")
+        back, _, was, state = self._compare(space_id, root, before, after)
+        files = {name: was.get(name) if name in back else state.files.get(name) for name in (*state.files, *back)}
+        left = {name: content for name, content in files.items() if content is not None}
+        return now, self._keep(self._folder(space_id), msgspec.structs.replace(state, files=left))
+
+    def _compare(
+        self, space_id: str, root: str, before: str, after: str
+    ) -> tuple[list[str], list[str], dict[str, bytes], _State]:
+        """What is to be put back, what changed since, what was before, and what is now."""
+        was, then = self._load(space_id, before), self._load(space_id, after)
+        places = _places(root)
+        if places is None or _identity(places[0]) != was.identity:
+            return [], [".git"], was.files, was
+        state = _State(_read_all(*places), was.identity)
+        names = _differing(was.files, then.files)
+        then_files, now = then.files, state.files
+        back = [name for name in names if now.get(name) == then_files.get(name) != was.files.get(name)]
+        left = [name for name in names if now.get(name) not in (then_files.get(name), was.files.get(name))]
+        return back, left, was.files, state
+
+    def _keep(self, folder: str, state: _State) -> str:
+        encoded = msgspec.msgpack.encode(state)
+        name = hashlib.sha256(encoded).hexdigest()
+        file = os.path.join(folder, name)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if not os.path.exists(file):
+                _replace(file, encoded, 0o600)
+        except OSError as error:
+            raise cannot_be_stored(error) from error
+        return name
 
     def collect(self, keep: Mapping[str, Iterable[str]]) -> None:
         """Drop what no kept run needs, of the spaces that are named."""
@@ -111,13 +141,13 @@ class GitStates:
             raise CheckpointFault(f"{space_id!r} is not the id of a space")
         return os.path.join(self._directory, space_id)
 
-    def _load(self, space_id: str, name: str) -> dict[str, bytes]:
+    def _load(self, space_id: str, name: str) -> _State:
         try:
             with open(os.path.join(self._folder(space_id), name), "rb") as file:
                 data = file.read()
             if hashlib.sha256(data).hexdigest() != name:
                 raise CheckpointFault("what is kept of git was changed")
-            return msgspec.msgpack.decode(data, type=_State).files
+            return msgspec.msgpack.decode(data, type=_State)
         except (OSError, msgspec.DecodeError) as error:
             raise CheckpointFault("what git's record was before is no longer kept") from error
 
@@ -131,6 +161,20 @@ def _is_later(places: tuple[str, str], name: str, until_ms: int) -> bool:
 
 def _path(places: tuple[str, str], name: str) -> str:
     return os.path.join(places[0] if name in _SINGLE else places[1], name)
+
+
+def _differing(was: Mapping[str, bytes], then: Mapping[str, bytes]) -> list[str]:
+    """HEAD comes last: until then everything it may name is there."""
+    names = sorted(name for name in was.keys() | then.keys() if was.get(name) != then.get(name))
+    return sorted(names, key=lambda name: name == "HEAD")
+
+
+def _identity(directory: str) -> tuple[int, int]:
+    try:
+        found = os.stat(directory)
+    except OSError as error:
+        raise CheckpointFault(f"git's record cannot be read: {error.strerror}") from error
+    return found.st_dev, found.st_ino
 
 
 def _places(root: str) -> tuple[str, str] | None:

@@ -6,14 +6,15 @@ everything, or, where others worked at the same time, is left alone. So is what 
 because nobody can say what it was or whether it is still the same; once nothing is there any more, it is put back.
 """
 
+import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from bascule.workspace.machine.checkpoints.compare import Difference, TreeView, differences
-from bascule.workspace.machine.checkpoints.objects import GAP_WITHOUT_CONTENT, Entry, gap_reason
+from bascule.workspace.machine.checkpoints.objects import GAP_WITHOUT_CONTENT, TREE, Entry, gap_reason, write_tree
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.unified import shown_path
-from bascule.workspace.ports import CheckpointFault
+from bascule.workspace.ports import LaterChanges
 
 # Paths named in a refusal; more would only fill a context.
 MAX_NAMED = 20
@@ -243,10 +244,43 @@ def _is_made(difference: Difference, there: Entry | None) -> bool:
     return come and there is not None and there.is_dir
 
 
-def _conflict(paths: list[bytes]) -> CheckpointFault:
+def _conflict(paths: list[bytes]) -> LaterChanges:
     named = ", ".join(f"`{shown_path(path)}`" for path in sorted(set(paths))[:MAX_NAMED])
     more = len(set(paths)) - MAX_NAMED
-    return CheckpointFault(
+    return LaterChanges(
         f"changed since: {named}{f' and {more} more' if more > 0 else ''}. Nothing was changed, because that would "
         "lose the later changes; undo those first, or change the files by hand"
     )
+
+
+def applied(store: ObjectStore, tree: bytes, steps: Plan) -> bytes:
+    """The tree that a plan leaves behind. The caller flushes the store."""
+    entries: dict[bytes, Entry | None] = {path: None for path, _ in (*steps.remove, *steps.remove_dirs)}
+    entries |= {path: Entry(stat.S_IFDIR | stat.S_IMODE(mode), b"") for path, mode in (*steps.make_dirs, *steps.modes)}
+    entries |= {path: entry for path, entry, _ in steps.put}
+    return _edited(store, tree, {tuple(path.split(b"/")): entry for path, entry in entries.items()})
+
+
+def _edited(store: ObjectStore, tree: bytes | None, edits: Mapping[tuple[bytes, ...], Entry | None]) -> bytes:
+    """`edits`: what to put at a path, a directory without its content; None removes, of directories empty ones."""
+    entries = store.tree(tree) if tree is not None else {}
+    below: dict[bytes, dict[tuple[bytes, ...], Entry | None]] = {}
+    for path, entry in edits.items():
+        if len(path) > 1:
+            below.setdefault(path[0], {})[path[1:]] = entry
+    own = {path[0]: entry for path, entry in edits.items() if len(path) == 1}
+    for name in below.keys() | own.keys():
+        there = entries.get(name)
+        wanted = own.get(name, there)
+        inside = there.object if there is not None and there.is_dir else None
+        if wanted is not None and not wanted.is_dir:
+            entries[name] = wanted
+            continue
+        tree_below = _edited(store, inside, below.get(name, {}))
+        if wanted is not None:
+            entries[name] = Entry(wanted.mode, tree_below)
+        elif there is not None and there.is_dir and store.tree(tree_below):
+            entries[name] = Entry(there.mode, tree_below)
+        else:
+            entries.pop(name, None)
+    return store.add(TREE, write_tree(entries))

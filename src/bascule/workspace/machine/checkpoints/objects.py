@@ -27,6 +27,9 @@ GAP_AND_REST = _GITLINK | 1
 # A pipe, socket or device: there is no content that replacing it could lose.
 GAP_WITHOUT_CONTENT = _GITLINK | 2
 
+# A directory that nobody may enter: what it would be written as means 0755. Git looks at the lower bits alone.
+_SHUT_DIRECTORY = 0o1000000 | stat.S_IFDIR
+
 
 class BadObject(Exception):
     """Bytes that are not the object they should be."""
@@ -108,8 +111,12 @@ def read_tree(data: bytes) -> dict[bytes, Entry]:
 
 
 def _written(mode: int) -> int:
+    if mode == stat.S_IFDIR:
+        return _SHUT_DIRECTORY
     return stat.S_IFDIR if mode == stat.S_IFDIR | 0o755 else mode
 
 
 def _read(mode: int) -> int:
+    if mode == _SHUT_DIRECTORY:
+        return stat.S_IFDIR
     return mode | 0o755 if mode == stat.S_IFDIR else mode

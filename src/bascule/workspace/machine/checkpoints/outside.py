@@ -16,8 +16,9 @@ import re
 import secrets
 import shutil
 import stat
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import Literal
@@ -25,7 +26,7 @@ from typing import Literal
 import msgspec
 
 from bascule.workspace.machine.checkpoints import steps
-from bascule.workspace.ports import CheckpointFault, Kept, PutBack
+from bascule.workspace.ports import CheckpointFault, Kept, LaterChanges, PutBack
 from bascule.workspace.protocol import FileChange, PathReason
 
 # A state that was taken but is in nobody's records yet survives a collection this long.
@@ -34,6 +35,8 @@ _PIECE = 1024 * 1024
 _SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _STATE = re.compile(r"[0-9a-f]{32}\.([0-9]{1,15})")
 _MANIFEST = "manifest"
+# Of a state that is not finished, or no longer whole.
+_NEW_STATE = ".new-"
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Of the process that names them: what is written there is not kept anywhere.
@@ -74,6 +77,8 @@ class OutsideFiles:
         self._directory = directory
         self._ours = tuple(os.path.realpath(each) for each in (*ours, directory))
         self._limits = limits or OutsideLimits()
+        # Held while states go and come, which several threads do at once.
+        self._lock = threading.Lock()
 
     def keep(self, space_id: str, root: str, paths: Sequence[str], *, into: bool = False) -> Kept:
         folder = self._folder(space_id)
@@ -85,27 +90,82 @@ class OutsideFiles:
             return Kept(None, inside)
         return Kept(self._write(folder, tops, with_content=True), inside)
 
-    def look(self, space_id: str, before: str) -> str:
+    def look(self, space_id: str, before: str, *, without: str | None = None) -> str:
         """The same places as they are now."""
         folder = self._folder(space_id)
-        return self._write(folder, self._load(folder, before).tops, with_content=False)
+        return self._write(folder, self._load(folder, before).tops, with_content=False, without=without)
 
     def changes(self, space_id: str, before: str, after: str) -> list[FileChange]:
         folder = self._folder(space_id)
         was, then = self._load(folder, before).entries, self._load(folder, after).entries
         return _changes(was, then, sorted(was.keys() | then.keys()))
 
-    def undo(self, space_id: str, before: str, after: str | None, *, dry_run: bool) -> PutBack:
-        """Put back what the call changed; `CheckpointFault` when something of it was changed since.
+    def undo(
+        self,
+        space_id: str,
+        before: str,
+        after: str | None,
+        *,
+        dry_run: bool,
+        without: str | None = None,
+        keep: Callable[[Sequence[PathReason]], str | None] = lambda _failed: None,
+    ) -> PutBack:
+        """Put back what the call changed; `LaterChanges` when something of it was changed since.
 
         Without a state after the call only what is gone comes back: that loses nothing.
         """
         folder = self._folder(space_id)
         manifest = self._load(folder, before)
+        was, now = manifest.entries, self._now(manifest.tops, without)
+        todo, left = self._todo(folder, manifest, after, now)
+        changes = _changes(now, was, todo)
+        if dry_run or not todo:
+            return PutBack(changes, _reasons(left))
+        state = os.path.join(folder, before)
+        # What has to go for something that comes back goes with it; all else that the call made goes last.
+        back = [path for path in todo if path in was]
+        making_room = [path for path in todo if path not in was and any(_is_beneath(path, each) for each in back)]
+        _PuttingBack(state, was, now).run(manifest.tops, sorted([*back, *making_room]))
+        failed = self._compared(manifest.tops, was, [*back, *making_room], without)
+        added = [path for path in todo if path not in was and path not in making_room]
+        why = keep(_reasons(failed)) if added else None
+        if why is not None:
+            left |= dict.fromkeys(_outermost(added), why)
+        elif added:
+            _PuttingBack(state, was, now).run(manifest.tops, added)
+            failed |= self._compared(manifest.tops, was, added, without)
+        done = [path for path in todo if path not in failed and (why is None or path not in added)]
+        return PutBack(_changes(now, was, done), _reasons(left), _reasons(failed))
+
+    def expect(self, space_id: str, before: str, after: str | None, *, without: str | None = None) -> tuple[str, str]:
+        """The state as it is now, with its content, and as `undo` will leave it."""
+        folder = self._folder(space_id)
+        manifest = self._load(folder, before)
+        kept = self._write(folder, manifest.tops, with_content=True, without=without, spare={before, after})
+        now = self._load(folder, kept).entries
+        todo, _ = self._todo(folder, manifest, after, now)
+        entries = {path: entry for path, entry in now.items() if path not in todo}
+        entries |= {path: manifest.entries[path] for path in todo if path in manifest.entries}
+        return kept, self._save(folder, _Manifest(manifest.tops, entries, held=False), {before, after, kept})
+
+    def _now(self, tops: Sequence[bytes], without: str | None) -> dict[bytes, _Entry]:
         try:
-            was, now = manifest.entries, self._entries(manifest.tops, None)
+            return self._entries(tops, None, without)
         except OSError as error:
             raise CheckpointFault(f"what is there now cannot be read: {error.strerror}") from error
+
+    def _compared(
+        self, tops: Sequence[bytes], was: Mapping[bytes, _Entry], paths: Iterable[bytes], without: str | None
+    ) -> dict[bytes, str]:
+        """Of these the paths that are not as they were, now that they are read from the disk once more."""
+        now = self._now(tops, without)
+        return dict.fromkeys((path for path in paths if now.get(path) != was.get(path)), "is not as it was before")
+
+    def _todo(
+        self, folder: str, manifest: _Manifest, after: str | None, now: Mapping[bytes, _Entry]
+    ) -> tuple[list[bytes], dict[bytes, str]]:
+        """What to put back or to remove, and what to leave alone, with the reason."""
+        was = manifest.entries
         left: dict[bytes, str] = {}
         if after is None:
             differing = [path for path in was.keys() | now.keys() if was.get(path) != now.get(path)]
@@ -116,16 +176,12 @@ class OutsideFiles:
             differing = [path for path in was.keys() | then.keys() if was.get(path) != then.get(path)]
             for path in sorted(differing):
                 if now.get(path) not in (then.get(path), was.get(path)):
-                    raise CheckpointFault(f"{_shown(path)} was changed since then")
+                    raise LaterChanges(f"{_shown(path)} was changed since then")
             differing = [path for path in differing if now.get(path) != was.get(path)]
             _check_added(differing, was, then, now)
         special = [path for path in differing if path in was and was[path].kind == "special"]
         left |= dict.fromkeys(special, "is a pipe, a socket or a device, which no copy holds")
-        todo = sorted(set(differing) - set(special))
-        changes = _changes(now, was, todo)
-        if not dry_run and todo:
-            _PuttingBack(os.path.join(folder, before), was, now).run(manifest.tops, todo)
-        return PutBack(changes, [PathReason(path=_shown(path), reason=left[path]) for path in sorted(left)])
+        return sorted(set(differing) - set(special)), left
 
     def collect(self, keep: Mapping[str, Iterable[str]]) -> None:
         """Drop what no kept run needs, of the spaces that are named."""
@@ -179,22 +235,41 @@ class OutsideFiles:
 
     # -- taking --
 
-    def _write(self, folder: str, tops: list[bytes], *, with_content: bool) -> str:
-        making = os.path.join(folder, f".new-{secrets.token_hex(8)}")
+    def _write(
+        self,
+        folder: str,
+        tops: list[bytes],
+        *,
+        with_content: bool,
+        without: str | None = None,
+        spare: Collection[str | None] = (),
+    ) -> str:
+        return self._make(
+            folder,
+            lambda into: _Manifest(tops, self._entries(tops, into if with_content else None, without), with_content),
+            spare,
+        )
+
+    def _save(self, folder: str, manifest: _Manifest, spare: Collection[str | None]) -> str:
+        return self._make(folder, lambda _into: manifest, spare)
+
+    def _make(self, folder: str, fill: Callable[[str], _Manifest], spare: Collection[str | None] = ()) -> str:
+        """A state that `fill` puts the content of; making room for it leaves `spare` alone."""
+        making = os.path.join(folder, f"{_NEW_STATE}{secrets.token_hex(8)}")
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             os.mkdir(making, 0o700)
             try:
-                entries = self._entries(tops, making if with_content else None)
-                encoded = msgspec.msgpack.encode(_Manifest(tops, entries, with_content))
+                encoded = msgspec.msgpack.encode(fill(making))
                 with open(os.path.join(making, _MANIFEST), "wb") as file:
                     file.write(encoded)
                 size = sum(file.stat().st_size for file in os.scandir(making))
                 name = f"{hashlib.sha256(encoded).hexdigest()[:32]}.{size}"
-                self._make_room(size)
-                # The same state of an earlier call is as good; its content may have made room for others'.
-                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-                os.rename(making, os.path.join(folder, name))
+                with self._lock:
+                    self._make_room(size, spare)
+                    # The same state of an earlier call is as good; its content may have made room for others'.
+                    self._remove(os.path.join(folder, name))
+                    os.rename(making, os.path.join(folder, name))
             except BaseException:
                 shutil.rmtree(making, ignore_errors=True)
                 raise
@@ -203,12 +278,12 @@ class OutsideFiles:
             raise CheckpointFault(f"files outside of the project could not be kept: {where}{error.strerror}") from error
         return name
 
-    def _entries(self, tops: Iterable[bytes], into: str | None) -> dict[bytes, _Entry]:
+    def _entries(self, tops: Iterable[bytes], into: str | None, without: str | None = None) -> dict[bytes, _Entry]:
         """With `into`, the content of files is copied there."""
         entries: dict[bytes, _Entry] = {}
         room = self._limits.bytes
         for top in tops:
-            for directory, path, seen in _walk(top):
+            for directory, path, seen in _walk(top, None if without is None else os.fsencode(without)):
                 found = seen
                 if len(entries) >= self._limits.files:
                     raise CheckpointFault(
@@ -227,16 +302,25 @@ class OutsideFiles:
                 entries[path] = _Entry(kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content)
         return entries
 
-    def _make_room(self, size: int) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            states = [state for space in os.scandir(self._directory) for state in self._states(space.path)]
-            states.sort(key=lambda state: state.stat().st_mtime)
-            total = size + sum(map(_size, states))
-            for state in states:
-                if total <= self._limits.total_bytes:
-                    break
+    def _make_room(self, size: int, spare: Collection[str | None]) -> None:
+        """The oldest complete states go; what another call is still copying does not."""
+        states = [state for space in os.scandir(self._directory) for state in self._states(space.path)]
+        complete = [state for state in states if _STATE.fullmatch(state.name)]
+        complete.sort(key=lambda state: state.stat().st_mtime)
+        total = size + sum(map(_size, complete))
+        for state in complete:
+            if total <= self._limits.total_bytes:
+                break
+            if state.name not in spare:
                 total -= _size(state)
-                shutil.rmtree(state.path, ignore_errors=True)
+                self._remove(state.path)
+
+    def _remove(self, state: str) -> None:
+        """In one step: nobody finds the half of a state under its name."""
+        gone = os.path.join(os.path.dirname(state), f"{_NEW_STATE}{secrets.token_hex(8)}")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(state, gone)
+            shutil.rmtree(gone, ignore_errors=True)
 
     # -- what is kept --
 
@@ -248,7 +332,9 @@ class OutsideFiles:
     def _states(self, folder: str) -> list["os.DirEntry[str]"]:
         """And what a crash left unfinished."""
         try:
-            return [each for each in os.scandir(folder) if _STATE.fullmatch(each.name) or each.name.startswith(".new-")]
+            return [
+                each for each in os.scandir(folder) if _STATE.fullmatch(each.name) or each.name.startswith(_NEW_STATE)
+            ]
         except FileNotFoundError:
             return []
 
@@ -369,7 +455,20 @@ def _check_added(
     going -= {path for path in going if path in was and was[path].kind == "directory"}
     for path in now.keys() - then.keys() - was.keys():
         if any(_is_beneath(path, directory) for directory in going):
-            raise CheckpointFault(f"{_shown(path)} was put there since then")
+            raise LaterChanges(f"{_shown(path)} was put there since then")
+
+
+def _outermost(paths: Iterable[bytes]) -> list[bytes]:
+    """Without those that lie beneath another of them."""
+    found: list[bytes] = []
+    for path in sorted(paths, key=lambda path: path.split(b"/")):
+        if not found or not _is_beneath(path, found[-1]):
+            found.append(path)
+    return found
+
+
+def _reasons(found: Mapping[bytes, str]) -> list[PathReason]:
+    return [PathReason(path=_shown(path), reason=found[path]) for path in sorted(found)]
 
 
 def _changes(old: Mapping[bytes, _Entry], new: Mapping[bytes, _Entry], paths: Iterable[bytes]) -> list[FileChange]:
@@ -391,11 +490,13 @@ def _changes(old: Mapping[bytes, _Entry], new: Mapping[bytes, _Entry], paths: It
     return found
 
 
-def _walk(top: bytes) -> Iterator[tuple[int, bytes, os.stat_result]]:
-    """A directory before what is in it, each with the open directory that holds its name.
+def _walk(top: bytes, without: bytes | None = None) -> Iterator[tuple[int, bytes, os.stat_result]]:
+    """A directory before what is in it, each with the open directory that holds its name; `without` is passed over.
 
     No link is followed, also none that takes a directory's place meanwhile, and no other file system is entered.
     """
+    if without is not None and _is_within(top, without):
+        return
     with contextlib.ExitStack() as stack:
         try:
             directory, name = stack.enter_context(steps.parent(top))
@@ -409,6 +510,8 @@ def _walk(top: bytes) -> Iterator[tuple[int, bytes, os.stat_result]]:
         with steps.directory(here) as directory, os.scandir(directory) as entries:
             for entry in entries:
                 path = os.path.join(here, os.fsencode(entry.name))
+                if path == without:
+                    continue
                 below = entry.stat(follow_symlinks=False)
                 if below.st_dev != found.st_dev:
                     raise CheckpointFault(f"{_shown(path)} is another file system, mounted there")

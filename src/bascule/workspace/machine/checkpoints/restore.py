@@ -15,12 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from bascule.workspace.machine.checkpoints.compare import TreeView
+from bascule.workspace.machine.checkpoints.compare import Difference, TreeView
 from bascule.workspace.machine.checkpoints.merge import Plan
 from bascule.workspace.machine.checkpoints.objects import Entry
 from bascule.workspace.machine.checkpoints.stats import FileStat, Node, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
-from bascule.workspace.machine.checkpoints.swap import Swap
+from bascule.workspace.machine.checkpoints.swap import Swap, is_as
 from bascule.workspace.machine.checkpoints.unified import shown_path
 from bascule.workspace.machine.files import temporary
 from bascule.workspace.machine.files.beneath import O_PATH
@@ -102,6 +102,21 @@ class Restore:
                 "Remove the cause and do the same again: it goes on where it stopped"
             ) from error
         return raced
+
+    def is_done(self, difference: Difference) -> bool:
+        """Whether a path is on the disk as it should be after `apply`."""
+        path, old, new = difference
+        try:
+            with self._parent(path) as (directory, name):
+                if new is not None:
+                    return is_as(directory, name, new)
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return new is None
+        except OSError:
+            return False
+        # A directory that was to go stays while something is in it.
+        return old is not None and old.is_dir and stat.S_ISDIR(found.st_mode)
 
     def linked(self) -> list[bytes]:
         """After `apply`: paths whose file has other names still. Those keep what it held; ours is a file of its own.

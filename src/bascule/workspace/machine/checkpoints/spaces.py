@@ -16,8 +16,8 @@ from typing import Literal
 
 from bascule.workspace.machine.checkpoints import stats
 from bascule.workspace.machine.checkpoints.compare import TreeView, differences
-from bascule.workspace.machine.checkpoints.merge import Plan, plan
-from bascule.workspace.machine.checkpoints.objects import ID_BYTES, gap_reason
+from bascule.workspace.machine.checkpoints.merge import Plan, applied, plan
+from bascule.workspace.machine.checkpoints.objects import ID_BYTES, TREE, gap_reason
 from bascule.workspace.machine.checkpoints.restore import Restore, write_out
 from bascule.workspace.machine.checkpoints.scan import Scan, ScanLimits
 from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
@@ -169,6 +169,35 @@ class SpaceCheckpoints:
     ) -> Undone:
         return self._bring(_tree(after), _tree(before), dry_run=dry_run, max_chars=max_chars, beside=beside)
 
+    def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
+        with self._store.lock:
+            now = self.take()
+            tree = _tree(now)
+            for before, after, beside in pieces:
+                others = None if beside is None else self._changed_by(beside)
+                tree = applied(self._store, tree, plan(self._store, _tree(after), _tree(before), tree, others))
+            self._keep(tree)
+            return now, tree.hex()
+
+    def empty(self) -> str:
+        with self._store.lock:
+            tree = self._store.add(TREE, b"")
+            self._keep(tree)
+            return tree.hex()
+
+    def _keep(self, tree: bytes) -> None:
+        try:
+            self._store.flush()
+        except OSError as error:
+            self._store.abandon()
+            raise cannot_be_stored(error) from error
+        self._space.reported[tree] = time.monotonic()
+
+    def close(self) -> None:
+        with self._store.lock:
+            self.stop_watching()
+            self.root.close()
+
     def apply(self, before: str, after: str) -> Undone:
         return self._bring(_tree(before), _tree(after), dry_run=False, forward=True)
 
@@ -215,10 +244,24 @@ class SpaceCheckpoints:
                     if looked == steps:
                         restore.check_leftovers(TreeView(self._store, now))
                         raced = restore.apply()
-                        return self._undone(steps, target, raced, max_chars, restore.linked())
+                        linked = restore.linked()
+                        return self._compared(self._undone(steps, target, raced, max_chars, linked), steps, restore)
                 finally:
                     restore.clear()
             raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
+
+    def _compared(self, undone: Undone, steps: Plan, restore: Restore) -> Undone:
+        """What was put back is read from the disk once more, and only what is as it should be counts."""
+        left = {each.path for each in undone.left_alone}
+        failed = {
+            shown_path(difference.path): "is not as it was before the run"
+            for difference in steps.changed
+            if not restore.is_done(difference)
+        }
+        return undone._replace(
+            changes=[change for change in undone.changes if change.path not in failed],
+            failed=[PathReason(path=path, reason=failed[path]) for path in sorted(failed) if path not in left],
+        )
 
     def _changed_by(self, beside: Sequence[Beside]) -> dict[bytes, str]:
         """Paths that others changed at the same time, and who."""

@@ -102,12 +102,18 @@ class Swap:
 
 def is_still(directory: int, name: str, expected: Entry) -> bool:
     """Whether it is exactly this, and nobody can be writing to it."""
+    return is_as(directory, name, expected, unwritten=True)
+
+
+def is_as(directory: int, name: str, expected: Entry, *, unwritten: bool = False) -> bool:
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if expected.is_gap:
             return object_id(BLOB, special_text(found)) == expected.object
         if kept_mode(found.st_mode) != expected.mode:
             return False
+        if stat.S_ISDIR(found.st_mode):
+            return True
         if stat.S_ISLNK(found.st_mode):
             target = os.readlink(name, dir_fd=directory)
             return object_id(BLOB, os.fsencode(target)) == expected.object
@@ -117,7 +123,9 @@ def is_still(directory: int, name: str, expected: Entry) -> bool:
     try:
         if os.fstat(descriptor).st_size > MAX_OBJECT_BYTES:
             return False
-        return not _has_writer(descriptor) and _digest(descriptor) == expected.object
+        if unwritten and _has_writer(descriptor):
+            return False
+        return _digest(descriptor) == expected.object
     except OSError:
         return False
     finally:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from bascule.workspace.machine.files import sentences, temporary
 from bascule.workspace.machine.files.beneath import O_PATH, Found, Opener
 from bascule.workspace.machine.files.extents import extent_of
-from bascule.workspace.machine.files.syscalls import rename_new
+from bascule.workspace.machine.files.syscalls import path_of, rename_new
 from bascule.workspace.paths import WorkspacePath
 from bascule.workspace.ports import Extent, FileFault, ResolvedPath
 from bascule.workspace.protocol import MAX_CONTENT_BYTES, FileEntry
@@ -64,6 +64,46 @@ class WorkspaceRoot:
     @property
     def closed(self) -> bool:
         return self._descriptor < 0
+
+    def is_in_place(self) -> bool:
+        return self._is_at(self.path)
+
+    def place(self) -> str | None:
+        try:
+            path = path_of(self._descriptor)
+        except OSError:
+            return None
+        # A directory that was removed has a name still, of which the kernel says that it is gone.
+        return path if self._is_at(path) else None
+
+    def _is_at(self, path: str) -> bool:
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self.identity
+
+    @property
+    def mode(self) -> int:
+        return stat.S_IMODE(os.fstat(self._descriptor).st_mode)
+
+    def set_mode(self, mode: int) -> None:
+        os.fchmod(self._descriptor, mode)
+
+    @property
+    def owned_by(self) -> tuple[int, int]:
+        found = os.fstat(self._descriptor)
+        return found.st_uid, found.st_gid
+
+    def duplicate(self) -> "WorkspaceRoot":
+        return WorkspaceRoot(
+            os.dup(self._descriptor),
+            self.path,
+            self.opener,
+            umask=self._umask,
+            max_content=self._max_content,
+            lasting=self.lasting,
+        )
 
     def close(self) -> None:
         if self._descriptor >= 0:

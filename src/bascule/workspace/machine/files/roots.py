@@ -2,11 +2,13 @@
 
 import os
 import pwd
+import stat
+from collections.abc import Iterable
 
 from bascule.foundation import paths
 from bascule.workspace.machine.files.beneath import O_PATH, Opener, best_opener
 from bascule.workspace.machine.files.root import WorkspaceRoot
-from bascule.workspace.ports import FileFault
+from bascule.workspace.ports import DIRECTORY, EMPTY, FileFault
 from bascule.workspace.protocol import MAX_CONTENT_BYTES
 
 # Nobody's project. What lies inside (`/opt/site`, `/usr/src/app`) may be one, except for the kernel's own.
@@ -52,6 +54,46 @@ class WorkspaceFiles:
     def open_copy(self, path: str) -> WorkspaceRoot:
         """A directory that the daemon itself filled in its own state directory; never one that a caller named."""
         return self._open(path, lasting=False)
+
+    def what_is_at(self, path: str) -> str | None:
+        try:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                return f"a link to {os.readlink(path)}"
+            if not stat.S_ISDIR(found.st_mode):
+                return "a file"
+            return DIRECTORY if os.listdir(path) else EMPTY
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            # One that does not let us look into it.
+            return DIRECTORY
+
+    def is_directory(self, path: str, identity: tuple[int, int]) -> bool:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == identity
+
+    def missing(self, root: str, names: Iterable[str]) -> list[str]:
+        return [name for name in names if not os.path.lexists(os.path.join(root, name))]
+
+    def make_directory(self, path: str, mode: int | None, owner: tuple[int, int] | None) -> None:
+        try:
+            os.makedirs(path, exist_ok=True)
+            if owner is not None and os.geteuid() == 0:
+                os.chown(path, *owner)
+            if mode is not None:
+                os.chmod(path, mode)
+        except OSError as error:
+            raise FileFault(f"{path} cannot be made again: {error.strerror}") from error
+
+    def move_directory(self, source: str, target: str) -> None:
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise FileFault(f"{source} cannot be moved to {target}: {error.strerror}; move it by hand") from error
 
     def _open(self, path: str, *, lasting: bool = True) -> WorkspaceRoot:
         if "\0" in path or not os.path.isabs(path):

@@ -123,6 +123,15 @@ def exchange(directory: int, name: str, other_directory: int, other: str) -> Non
         raise OSError(number, os.strerror(number))
 
 
+def path_of(descriptor: int) -> str:
+    """The path that an open directory has now."""
+    if sys.platform == "darwin":
+        import fcntl  # noqa: PLC0415 - the command that asks for a path is macOS's alone
+
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, b"\0" * 1_024).rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
 def file_system(descriptor: int) -> int:
     """The magic number of statfs(2); 0 where it is not known."""
     buffer = ctypes.create_string_buffer(_STATFS_BYTES)

@@ -1,0 +1,288 @@
+"""An undo never holds the only copy: the project itself moved or removed, undos taken back, parts that fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bascule.foundation.errors import Conflict
+from native_scene import git, make_project, snapshot
+
+BASCULE = str(Path(sys.executable).parent / "bascule")
+
+
+def files_of(*tops):
+    return sorted(str(path) for top in tops for path in Path(top).rglob("*") if path.is_file())
+
+
+def bascule(scene, *words):
+    return subprocess.run(
+        [BASCULE, *words, "--state-dir", scene.daemon.state_dir],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def take_back(scene):
+    return scene.wire.call("runs.undo", {"runId": "last-undo"})
+
+
+# -- the project's own directory --
+
+
+@pytest.mark.parametrize("made_again", [False, True], ids=["nothing there", "an empty directory there"])
+def test_a_project_that_was_moved_away_is_moved_back_with_every_file(scene, made_again):
+    was, gone = snapshot(scene.root), scene.root.parent / "gone"
+    count = len(files_of(scene.root))
+    answer = scene.run(f"mv {scene.root} {gone}")
+    assert not scene.root.exists(), "the trigger moves it"
+    if made_again:
+        scene.root.mkdir()
+    undone = scene.undo(answer["runId"])
+    assert len(files_of(scene.root, gone)) == count
+    assert snapshot(scene.root) == was
+    assert git(scene.root, "fsck") == ""
+    assert f"{gone} is {scene.root} again" in undone["note"]
+
+
+def test_what_the_call_changed_before_it_moved_the_project_is_put_back_too(scene):
+    was = snapshot(scene.root)
+    answer = scene.run(f"rm -rf src && git commit -qam lost && mv {scene.root} {scene.root.parent}/gone")
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+
+
+def test_work_that_was_done_in_the_moved_project_moves_back_with_it(scene):
+    gone = scene.root.parent / "gone"
+    answer = scene.run(f"mv {scene.root} {gone}")
+    (gone / "later").write_text("later work")
+    scene.undo(answer["runId"])
+    assert (scene.root / "later").read_text() == "later work"
+
+
+@pytest.mark.parametrize(
+    ("script", "seen"),
+    [
+        ("mv ../project ../gone && ln -s gone ../project", "a link to gone"),
+        ("mv ../project ../gone && cp -a ../gone ../project", "another directory"),
+        ("mv ../project ../gone && echo x > ../project", "a file"),
+    ],
+)
+def test_something_else_at_the_path_is_named_and_nothing_is_removed(scene, script, seen):
+    answer = scene.run(script)
+    gone = scene.root.parent / "gone"
+    before = files_of(scene.root.parent)
+    with pytest.raises(Conflict, match="nothing was changed") as refused:
+        scene.undo(answer["runId"])
+    assert f"at {scene.root} is {seen}" in refused.value.message
+    assert "later runs" not in refused.value.hint
+    assert str(scene.root) in refused.value.hint
+    assert files_of(scene.root.parent) == before
+    # As it says: out of the way, and again.
+    os.rename(scene.root, scene.root.parent / "aside")
+    scene.undo(answer["runId"])
+    assert not gone.exists()
+    assert (scene.root / "src" / "m1.py").read_text() == "changed = True\n"
+
+
+def test_a_project_that_was_moved_on_later_is_not_guessed_at(scene):
+    answer = scene.run(f"mv {scene.root} {scene.root.parent}/gone")
+    os.rename(scene.root.parent / "gone", scene.root.parent / "elsewhere")
+    with pytest.raises(Conflict, match="where it no longer is"):
+        scene.undo(answer["runId"])
+    assert (scene.root.parent / "elsewhere" / "src").is_dir()
+
+
+@pytest.mark.parametrize("script", ["cd .. && rm -rf project", "rm -rf ../project"])
+def test_a_project_that_was_removed_is_made_again(scene, script):
+    scene.root.chmod(0o750)
+    was = snapshot(scene.root)[0]
+    answer = scene.run(script)
+    assert not scene.root.exists()
+    dry = scene.wire.call("runs.undo", {"runId": answer["runId"], "dryRun": True})
+    assert not scene.root.exists(), "a dry run makes nothing"
+    undone = scene.undo(answer["runId"])
+    shutil.rmtree(scene.root / ".git", ignore_errors=True)
+    assert snapshot(scene.root)[0] == was
+    assert scene.root.stat().st_mode & 0o7777 == 0o750
+    assert dry["changes"] == undone["changes"]
+    # What no checkpoint holds is named, and it is not success.
+    assert [each["path"] for each in undone["failed"]] == [".git"]
+
+
+def test_a_project_that_was_moved_to_another_disk_comes_back_and_the_copy_there_stays(scene, tmp_path):
+    """As `mv` does it there: a copy, and then the old one is removed."""
+    was = snapshot(scene.root)[0]
+    there = scene.root.parent / "there"
+    answer = scene.run(f"cp -a {scene.root} {there} && rm -rf {scene.root}")
+    undone = scene.undo(answer["runId"])
+    assert snapshot(scene.root)[0] == was
+    assert git(there, "fsck") == ""
+    assert str(there) in [each["path"] for each in undone["leftAlone"]]
+
+
+def test_later_calls_are_recorded_against_the_directory_that_is_at_the_path_now(scene):
+    """U1: removed and cloned anew; the daemon holds the old directory open."""
+    copy = scene.root.parent / "copy"
+    shutil.copytree(scene.root, copy, symlinks=True)
+    scene.run("rm -rf ../project && cp -a ../copy ../project")
+    was = snapshot(scene.root)
+    answer = scene.run("rm -rf src && git branch -D feature")
+    assert snapshot(scene.root) != was
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+
+
+def test_a_person_who_puts_another_directory_there_has_an_undo_there(scene):
+    scene.run("echo x > first")
+    os.rename(scene.root, scene.root.parent / "old")
+    make_project(scene.root)
+    was = snapshot(scene.root)
+    answer = scene.run("rm -rf src")
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+
+
+def test_an_older_run_never_writes_refs_into_another_repository(scene):
+    """U2: moved aside, replaced by a copy, and an older run undone."""
+    answer = scene.run("git reset -q --hard HEAD~1")
+    shutil.copytree(scene.root, scene.root.parent / "copy", symlinks=True)
+    os.rename(scene.root, scene.root.parent / "old")
+    os.rename(scene.root.parent / "copy", scene.root)
+    now, old = snapshot(scene.root), snapshot(scene.root.parent / "old")
+    with pytest.raises(Conflict, match="git's record changed"):
+        scene.undo(answer["runId"])
+    assert (snapshot(scene.root), snapshot(scene.root.parent / "old")) == (now, old)
+
+
+def test_the_mode_of_the_project_itself_is_put_back(scene):
+    scene.root.chmod(0o755)
+    answer = scene.run("chmod 700 .")
+    assert scene.root.stat().st_mode & 0o7777 == 0o700
+    scene.undo(answer["runId"])
+    assert scene.root.stat().st_mode & 0o7777 == 0o755
+
+
+# -- copies outside --
+
+
+def test_a_repository_that_was_moved_out_stays_where_it_is_and_is_named(scene):
+    """No checkpoint holds a `.git`: the one outside is the only one."""
+    inner, outside = scene.root / "inner", scene.root.parent / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "file").write_text("x")
+    answer = scene.run(f"mv {inner} {outside}")
+    undone = scene.undo(answer["runId"])
+    assert (inner / "file").read_text() == "x"
+    assert (outside / ".git" / "HEAD").exists()
+    assert [each["path"] for each in undone["failed"]] == ["inner/.git"]
+    assert "only copy" in {each["path"]: each["reason"] for each in undone["leftAlone"]}[str(outside)]
+
+
+def test_a_file_that_no_checkpoint_holds_and_that_was_moved_out_stays_outside(scene):
+    with open(scene.root / "large", "wb") as file:
+        file.truncate(70 * 1024 * 1024)
+    outside = scene.root.parent / "large"
+    answer = scene.run(f"mv large {outside}")
+    scene.undo(answer["runId"])
+    assert outside.stat().st_size == 70 * 1024 * 1024
+
+
+def test_a_copy_outside_goes_once_what_it_stands_for_is_back(scene):
+    """The control: what was moved out and is back is not kept twice."""
+    was, outside = snapshot(scene.root), scene.root.parent / "src-gone"
+    answer = scene.run(f"mv src {outside}")
+    undone = scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+    assert not outside.exists()
+    assert "failed" not in undone
+
+
+# -- taking an undo back --
+
+
+def test_an_undo_is_taken_back_and_done_again_also_after_a_restart(scene):
+    outside = scene.root.parent / "outside"
+    was = snapshot(scene.root)
+    answer = scene.run(f"git reset -q --hard HEAD~1 && rm -rf tests && mv src/deep {outside} && echo new > new")
+    now, there = snapshot(scene.root), files_of(outside)
+    assert scene.undo(answer["runId"])["takenBackBy"] == "bascule undo --last-undo"
+    assert (snapshot(scene.root), outside.exists()) == (was, False)
+    scene.wire.close()
+    scene.daemon.stop()
+    scene.daemon.start()
+    scene.wire = type(scene.wire).connect(scene.daemon.state_dir)
+    assert take_back(scene)["runId"] == answer["runId"]
+    assert (snapshot(scene.root), files_of(outside)) == (now, there)
+    # An undo of an undo is an undo: taken back, the run is undone again.
+    take_back(scene)
+    assert (snapshot(scene.root), outside.exists()) == (was, False)
+    with pytest.raises(Conflict, match="undone already"):
+        scene.undo(answer["runId"])
+    take_back(scene)
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+
+
+def test_the_undo_of_a_move_is_taken_back_by_moving_it_once_more(scene):
+    was, gone = snapshot(scene.root), scene.root.parent / "gone"
+    answer = scene.run(f"rm -rf tests && mv {scene.root} {gone}")
+    now = snapshot(gone)
+    scene.undo(answer["runId"])
+    take_back(scene)
+    assert not scene.root.exists()
+    assert snapshot(gone) == now
+    take_back(scene)
+    assert snapshot(scene.root) == was
+
+
+def test_work_done_after_an_undo_is_not_lost_by_taking_it_back(scene):
+    answer = scene.run("echo call > src/m1.py")
+    scene.undo(answer["runId"])
+    (scene.root / "src" / "m1.py").write_text("a person's own work\n")
+    with pytest.raises(Conflict, match="changed since"):
+        take_back(scene)
+    assert (scene.root / "src" / "m1.py").read_text() == "a person's own work\n"
+
+
+def test_without_an_undo_there_is_none_to_take_back(scene):
+    done = bascule(scene, "undo", "--last-undo")
+    assert done.returncode == 5
+    assert "nothing was undone yet" in done.stderr
+
+
+def test_the_command_says_how_to_take_an_undo_back_and_its_exit_code_says_whether_all_is_back(scene):
+    scene.run("rm -rf src")
+    done = bascule(scene, "undo", "last")
+    assert done.returncode == 0, done.stderr
+    assert "to take this undo back: bascule undo --last-undo" in done.stdout + done.stderr
+    assert bascule(scene, "undo", "--last-undo", "--dry-run").returncode == 0
+    assert (scene.root / "src").is_dir()
+    assert bascule(scene, "undo", "--last-undo").returncode == 0
+    assert not (scene.root / "src").exists()
+    scene.run("rm -rf .git tests")
+    done = bascule(scene, "undo", "last")
+    assert done.returncode == 1
+    assert "not back  .git: " in done.stdout + done.stderr
+    assert (scene.root / "tests").is_dir()
+
+
+def test_an_undo_that_puts_back_nothing_leaves_the_run_undoable(scene):
+    first, _ = scene.before("touch other")
+    second, answer = scene.before("echo call > src/m1.py")
+    (scene.root / "src" / "m1.py").write_text("call\n")
+    scene.after("echo call > src/m1.py", second)
+    scene.after("touch other", first)
+    scene.wire.call("runs.wait", {"runId": answer["runId"], "waitMs": 60_000})
+    (scene.root / "src" / "m1.py").write_text("later\n")
+    undone = scene.undo(answer["runId"])
+    assert undone["changes"] == []
+    (scene.root / "src" / "m1.py").write_text("call\n")
+    scene.undo(answer["runId"])
+    assert (scene.root / "src" / "m1.py").read_text() == "changed = True\n"
