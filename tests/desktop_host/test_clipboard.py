@@ -1,13 +1,17 @@
 """The person's clipboard is theirs: what they had is given back, and what they copy meanwhile stays."""
 
+import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from browsers import TITLE, open_browser
 from desktop_rig import until
 
 from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, Fetches
+from patience import PATIENCE
 
+NAME = {"selector": {"byRole": "AXTextField", "titleContains": "Name"}}
 PHRASE = {"phrase": "CONFIRM"}
 
 # A program that owns the clipboard, as any editor does: its text, until it ends.
@@ -127,6 +131,51 @@ def test_what_was_there_is_given_back_when_a_text_is_aborted_that_nobody_pastes(
         assert read() == "mine é"
     finally:
         program.kill()
+
+
+@pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGTERM])
+def test_what_was_there_comes_back_when_the_host_ends_in_the_middle_of_a_paste(desktop, start_host, copy, read, ends):
+    """Without another process that has it ready, it would have gone with the host."""
+    host, program = start_host(), desktop.start_bare("count")
+    try:
+        until(lambda: desktop.shows(program.title), "the window is there")
+        copy("mine é")
+        typing = host.later("desktop.typeText", route={"app": {"pid": program.pid}}, text="typed", confirm=PHRASE)
+        until(lambda: read() == "typed", "the text is on the clipboard")
+        host.process.send_signal(ends)
+        host.process.wait(PATIENCE)
+        typing.answer()
+        until(lambda: read() == "mine é", "what was there")
+    finally:
+        program.kill()
+
+
+def test_what_the_person_copied_before_the_host_ended_is_not_replaced(desktop, start_host, copy, read):
+    host, program = start_host(), desktop.start("gtk3")
+    try:
+        copy("old")
+        host.act("desktop.typeText", route={"app": {"pid": program.pid}}, target=NAME, text="typed")
+        assert read() == "old"
+        copy("newer")
+        host.process.kill()
+        host.process.wait(PATIENCE)
+        assert read() == "newer"
+        assert keepers(desktop) == []
+    finally:
+        program.kill()
+
+
+def keepers(desktop):
+    """The processes that have something ready on this display."""
+    own = f"clipboard_keeper\0{desktop.display}\0".encode()
+    return [each for each in Path("/proc").glob("[0-9]*/cmdline") if own in command_of(each)]
+
+
+def command_of(file):
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_text_that_nobody_but_a_clipboard_manager_fetches_is_not_typed(desktop, host, copy, read):

@@ -8,6 +8,8 @@ import contextlib
 import os
 import queue
 import select
+import subprocess
+import sys
 import threading
 import time
 import unicodedata
@@ -39,6 +41,8 @@ MAX_QUIET_SECONDS: Final = 1.0
 HALT_SECONDS: Final = 0.02
 # How long the present owner may take to hand over what is there.
 SAVE_SECONDS: Final = 1.0
+# Before what a keeper is given: its length.
+KEEPER_SIZE_BYTES: Final = 8
 # A clipboard with more in it is not kept; the answer says "lost".
 MAX_SAVED_BYTES: Final = 16 * 1024 * 1024
 MAX_SAVED_TARGETS: Final = 16
@@ -55,6 +59,36 @@ class Saved(msgspec.Struct):
 
     contents: dict[str, tuple[int, bytes]]
     lost: bool = False
+
+
+class Keeper:
+    """A process that has the person's clipboard ready in case this one ends: `clipboard_keeper`."""
+
+    def __init__(self, name: str, window: int, saved: Saved) -> None:
+        module = "bascule.programs.desktop_host.linux.clipboard_keeper"
+        command = [sys.executable, "-P", "-m", module, name, str(window)]
+        quiet = subprocess.DEVNULL
+        # In a session of its own: what ends the host's must not end it.
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter and a module of ours
+            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+        )
+        assert self._process.stdin is not None
+        self._input = self._process.stdin
+        data = msgspec.msgpack.encode(saved)
+        with contextlib.suppress(BrokenPipeError):
+            self._input.write(len(data).to_bytes(KEEPER_SIZE_BYTES) + data)
+            self._input.flush()
+
+    def let_go(self) -> None:
+        """From here on it acts by itself."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.close()
+
+    def end(self) -> None:
+        """What it has is not wanted any more."""
+        self._process.kill()
+        self._process.wait()
+        self.let_go()
 
 
 class Fetches:
@@ -79,7 +113,8 @@ class Fetches:
 class ClipboardThread:
     """Runs commands and answers requests, one after the other, on one connection."""
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, *, keeps: bool = False) -> None:
+        """`keeps`: what was there comes back even if this process ends before it has given it back."""
         try:
             self._display: Any = display.Display(name)
         except (Xlib.error.DisplayError, OSError) as error:
@@ -97,6 +132,10 @@ class ClipboardThread:
         self._fetches = Fetches()
         self._text_atoms = {self._atom(each) for each in _TEXT_TARGETS}
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._keeps = keeps
+        # Has what was there ready, for as long as we answer for it.
+        self._keeper: Keeper | None = None
+        self._replaced = threading.Event()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="bascule-clipboard", daemon=True)
         self._thread.start()
@@ -104,8 +143,22 @@ class ClipboardThread:
     # -- from other threads --
 
     def save(self) -> Saved:
-        saved: Saved = self._ask(self._save)
+        def save() -> Saved:
+            saved = self._save()
+            self._keep(saved)
+            return saved
+
+        saved: Saved = self._ask(save)
         return saved
+
+    def owner(self) -> int:
+        """The window that answers for the clipboard; 0 is none."""
+        found = self._ask(lambda: self._display.get_selection_owner(self._clipboard))
+        return 0 if found == X.NONE else int(found.id)
+
+    def wait_replaced(self) -> None:
+        """Until somebody else has put something there, or the server has gone."""
+        self._replaced.wait()
 
     def offer(self, text: str, pid: int = 0) -> None:
         """From now on a paste gives this text. `pid`: who is to paste it; 0 is anybody."""
@@ -130,6 +183,8 @@ class ClipboardThread:
         self._commands.put(None)
         self._wake()
         self._thread.join()
+        if self._keeper is not None:
+            self._keeper.let_go()
         os.close(self._wake_read)
         os.close(self._wake_write)
         with contextlib.suppress(Xlib.error.ConnectionClosedError, OSError):
@@ -164,7 +219,7 @@ class ClipboardThread:
                         future.set_exception(error)
         except (Xlib.error.ConnectionClosedError, OSError):
             # The X server is gone; the next request fails by the time limit of its answer.
-            return
+            self._replaced.set()
 
     def _pump(self, until: Callable[[], bool] | None, seconds: float = 0.0) -> bool:
         """Handle events until the condition holds; without one, until there is a command."""
@@ -189,6 +244,10 @@ class ClipboardThread:
             self._answer(event)
         elif event.type == X.SelectionClear and event.atom == self._clipboard:
             self._offer = {}
+            self._replaced.set()
+            if self._keeper is not None:
+                self._keeper.end()
+                self._keeper = None
         elif event.type == X.SelectionNotify and event.requestor.id == self._window.id:
             self._notified = event
         elif event.type == X.PropertyNotify and event.window.id == self._window.id:
@@ -252,12 +311,18 @@ class ClipboardThread:
             return
         if saved.contents:
             self._own({self._atom(name): content for name, content in saved.contents.items()})
+            # A clipboard manager may have had it meanwhile.
+            self._keep(saved)
             return
         self._offer = {}
         if self._display.get_selection_owner(self._clipboard) == self._window:
             xrequest.SetSelectionOwner(
                 display=self._display.display, window=X.NONE, selection=self._clipboard, time=self._now()
             )
+
+    def _keep(self, saved: Saved) -> None:
+        if self._keeps and self._keeper is None and saved.contents:
+            self._keeper = Keeper(self._display.get_display_name(), self._window.id, saved)
 
     def _has_newer(self) -> bool:
         """Whether somebody copied something while we had it: that is the person's now, and the old is not wanted back.

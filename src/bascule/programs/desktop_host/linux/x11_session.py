@@ -64,7 +64,7 @@ class X11Link:
             if helper is not None:
                 await asyncio.to_thread(helper.close)
         self.clipboard = self.stop_keys = None
-        self.clipboard = await asyncio.to_thread(ClipboardThread, name)
+        self.clipboard = await asyncio.to_thread(ClipboardThread, name, keeps=True)
         if self._on_stop_keys is not None:
             self.stop_keys = await asyncio.to_thread(stop_keys.StopKeys, name, self._on_stop_keys)
         self._x11 = x11
