@@ -8,12 +8,14 @@ import contextlib
 import re
 from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from chromium import FLAGS, find_chromium
 from cryptography.hazmat.primitives import serialization
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
+from bascule.surfaces.console.static import WEB
 from patience import PATIENCE
 from soft_key import SoftKey, b64
 
@@ -92,6 +94,16 @@ class Faults:
     def _dialog(self, dialog: Any) -> None:
         self._note(f"dialog: {dialog.message}")
         dialog.dismiss()
+
+
+def without(context: BrowserContext, file: str, *changes: tuple[str, str]) -> None:
+    """A script of the page with one of its guards left out: the control of a test."""
+    text = Path(WEB, file).read_text("utf-8")
+    for guard, instead in changes:
+        assert text.count(guard) == 1, f"{file} has {text.count(guard)} times: {guard}"
+        text = text.replace(guard, instead)
+    script = {"body": text, "content_type": "text/javascript"}
+    context.route(f"**/app/{file}", lambda route: route.fulfill(**script))
 
 
 @contextlib.contextmanager
@@ -178,6 +190,11 @@ class Console:
 
     def is_live(self) -> "Console":
         expect(self.page.locator(".link-state")).to_have_text("live")
+        return self
+
+    def keyed(self) -> "Console":
+        """Wait until keys act: they rest after the window came to the front, and after a text field went away."""
+        expect(self.page.locator("html")).to_have_attribute("data-keys", "ready")
         return self
 
     def token(self) -> str:

@@ -7,11 +7,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from browsing import Console, opened
+from browsing import Console, opened, without
 from living import eventually, short_dir
-from pages import PART
-from pages import Page as Spoken
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import expect
 from scenes import NO_WAIT, Scene
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
@@ -56,16 +54,6 @@ def full(self, batch):
     put(self, batch)
 SqliteStore._put_rows = full
 """
-
-
-def served_otherwise(scene: Scene, context: BrowserContext, path: str, *changes: tuple[str, str]) -> None:
-    """A script of the page with one of its guards left out."""
-    text = Spoken(scene.daemon).get(path, fetch=PART).body.decode()
-    for old, new in changes:
-        assert old in text, old
-        text = text.replace(old, new)
-    script = {"body": text, "content_type": "text/javascript"}
-    context.route(f"{scene.origin}{path}", lambda route: route.fulfill(**script))
 
 
 # -- the daemon goes and comes ----------------------------------------------------------------------------------
@@ -204,7 +192,7 @@ def test_where_the_page_believes_its_own_clock_a_question_that_waits_looks_over(
     scene.clear()
     approval = scene.asks("believed clock")
     with scene.browser(browser) as (context, _):
-        served_otherwise(scene, context, "/app/main.js", ("noteSkew(session.value.aheadMs ?? 0)", "noteSkew(0)"))
+        without(context, "main.js", ("noteSkew(session.value.aheadMs ?? 0)", "noteSkew(0)"))
         context.add_init_script(f"const now = Date.now; Date.now = () => now() + {HOURS_2};")
         console = scene.signed_in(context)
         console.row("believed clock").click()
@@ -295,10 +283,9 @@ def test_where_newcomers_come_to_the_top_by_themselves_clicks_miss(scene, browse
     for letter in "abcdefgh"[:TARGETS]:
         scene.asks(f"target {letter} there")
     with scene.browser(browser) as (context, _):
-        served_otherwise(
-            scene,
+        without(
             context,
-            "/app/pages/approvals.js",
+            "pages/approvals.js",
             ("[...order.peek(), ...rowsOf(newcomers.peek())]", "[...rowsOf(newcomers.peek()), ...order.peek()]"),
             ("newcomers.value.length && !order.value.length", "newcomers.value.length"),
         )

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import Console, Key, opened
+from browsing import Console, Key, opened, without
 from living import short_dir
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from scenes import Scene
 
 from soft_key import SoftKey, b64, unb64
@@ -139,6 +139,57 @@ def test_a_page_on_another_port_gets_nothing(scene, browser, person):
         assert "Bascule" not in framed(page, scene)
         assert popped_up(page, scene) == (False, False)
     assert "stopped" not in scene.local().get("/status").json
+
+
+def press_on(page: Page, key: str, until: Locator) -> None:
+    """Somebody presses a key again and again, as a page asked them to."""
+    for _ in range(1_000):
+        page.keyboard.press(key)
+        if until.is_visible():
+            return
+    raise AssertionError(f"{key} was pressed 1,000 times and nothing came of it")
+
+
+@contextlib.contextmanager
+def a_game_of_keys(scene: Scene, browser: Browser) -> Iterator[tuple[BrowserContext, Page]]:
+    """A page elsewhere whose first s opens the console, in a browser whose person is signed in."""
+    with elsewhere() as port, opened(browser) as (context, faults):
+        faults.name(*NOISE)
+        scene.signed_in(context)
+        page = context.new_page()
+        page.goto(f"http://localhost:{port}/")
+        page.evaluate("to => addEventListener('keydown', () => open(to))", f"{scene.origin}/")
+        yield context, page
+
+
+def test_keys_that_a_page_elsewhere_asks_for_stop_nothing(scene, browser):
+    with a_game_of_keys(scene, browser) as (_, game):
+        with game.expect_popup() as opening:
+            game.keyboard.press("s")
+        popup = opening.value
+        asked = popup.get_by_role("heading", name="Another page opened the console")
+        press_on(popup, "s", until=asked)
+        for _ in range(50):
+            popup.keyboard.press("s")
+        assert popup.evaluate("sessionStorage.getItem('bascule.token')") is None
+        expect(asked).to_be_visible()
+        assert "stopped" not in scene.local().get("/status").json
+        # The person wants it: from then on it is a tab as any other.
+        popup.locator(".led button:not(.deaf)").click()
+        expect(popup.locator("nav .grade")).to_have_text("signed in")
+
+
+def test_without_the_guards_those_keys_stop_everything(scene, browser):
+    with a_game_of_keys(scene, browser) as (context, game):
+        without(context, "session.js", ("if (led) {", "if (false) {"))
+        without(context, "keys.js", ("const AFTER_FRONT_MS = 1_000", "const AFTER_FRONT_MS = 0"))
+        with game.expect_popup() as opening:
+            game.keyboard.press("s")
+        popup = opening.value
+        press_on(popup, "s", until=popup.locator(".banner.stopped"))
+        assert scene.local().get("/status").json["stopped"]
+    with scene.person() as link:
+        link.call("admin.resume")
 
 
 def test_where_the_door_is_open_a_page_on_another_port_gets_everything(open_scene, browser):

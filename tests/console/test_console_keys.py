@@ -42,8 +42,7 @@ def is_somewhere(console: Console) -> bool:
 @pytest.fixture
 def keyed(person):
     """At the inbox, with nothing chosen."""
-    person.go("live").go("approvals")
-    return person
+    return person.go("live").go("approvals").keyed()
 
 
 def test_g_and_a_letter_goes_to_each_page(keyed):
@@ -184,6 +183,7 @@ def test_the_skip_link_leads_past_the_navigation(keyed):
 
 def test_s_twice_stops_and_only_a_proof_resumes(keyed):
     press(keyed, "s")
+    # From then on a second press counts.
     expect(keyed.page.locator("button.stop")).to_contain_text("Press again")
     press(keyed, "s")
     banner = keyed.page.locator(".banner.stopped")

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from living import Living
+from living import Living, short_dir
 from pages import CALL, Page
 from wires import LinkWire, Wire, request
 
@@ -171,3 +171,26 @@ def test_a_session_lists_all_and_knows_itself(house):
     assert page.post("/v1/console/revoke", {"sessionId": own}).json["revoked"] == 1
     assert page.get("/status").status == 401
     assert other.get("/status").status == 200
+
+
+# What the daemon leaves out of its latencies, written where the test can read it.
+LEFT_OUT = """
+from bascule.daemon.compose import Daemon
+start = Daemon._record_start
+def write(self, *given):
+    with open({path!r}, "w") as file:
+        file.write("\\n".join(self.metrics.waiting))
+    return start(self, *given)
+Daemon._record_start = write
+"""
+
+
+def test_what_waits_for_a_person_a_command_or_a_game_is_no_latency_of_the_daemon():
+    with short_dir() as folder:
+        path = f"{folder}/left-out"
+        with Living(f"{folder}/s", bug=LEFT_OUT.format(path=path)):
+            pass
+        with open(path, encoding="ascii") as file:
+            left_out = set(file.read().splitlines())
+    assert {"daemon.doctor", "ledger.verify", "inbox.take", "games.call"} <= left_out
+    assert not {"messages.send", "agents.list", "replies.post", "agents.heartbeat"} & left_out

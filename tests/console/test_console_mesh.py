@@ -184,4 +184,4 @@ def test_a_hostile_type_of_an_agent_elsewhere_is_shown_by_the_names_of_its_lette
     expect(row.locator(".hidden-letter").first).to_have_text("⟨ESC⟩")
     assert not [letter for letter in row.inner_text() if is_hidden(letter) and letter not in "\n\t"]
     assert row.locator("img").count() == 0
-    expect(row_of(live, "LLL").locator("td").first).to_have_text(re.compile("^L+…@far$"))
+    expect(row_of(live, "LLL").locator("td").first).to_have_text(re.compile("^L+…L+@far$"))

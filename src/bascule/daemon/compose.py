@@ -11,6 +11,7 @@ from bascule import __version__
 from bascule.admin.denying import deny_by_notification
 from bascule.admin.machine.announce import Announcer
 from bascule.admin.machine.policy_file import PolicyFile
+from bascule.admin.protocol import DAEMON_DOCTOR, LEDGER_VERIFY
 from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HALT_KEY, DaemonFact
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.daemon.composition import Composition
@@ -73,6 +74,9 @@ PAGES: tuple[Route, ...] = (
 MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
+
+# They look at the whole machine, or at every record.
+_EXAMINE = frozenset({DAEMON_DOCTOR.name, LEDGER_VERIFY.name})
 
 
 def routes_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[Route, ...]:
@@ -180,7 +184,7 @@ class Daemon(Composition):
         self.metrics.gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
         self.metrics.gauge("bascule_store_bytes", "Size of the database on disk.", store.size_bytes)
         self.metrics.gauge("bascule_store_fault", "1 while the store cannot be written.", self._has_fault)
-        self.metrics.waiting = frozenset(row.name for row in self.rows if row.shape is not Shape.REPLY)
+        self.metrics.waiting = frozenset(filter(self._waits, self.gate.methods))
         self.sampler = Sampler(
             self.metrics,
             self.history,
@@ -189,6 +193,11 @@ class Daemon(Composition):
             approvals_pending=lambda: len(self.desk.pending()),
         )
         self._record_start(hash_token(digest_key))
+
+    def _waits(self, name: str) -> bool:
+        """Whether the time of this method is that of what it waits for: a message, a person, a command, a game."""
+        method = self.gate.methods[name]
+        return method.row.shape is not Shape.REPLY or not method.inside or name in _EXAMINE
 
     def _make_announcer(self) -> Announcer:
         deny = partial(deny_by_notification, self.desk, self.journal)

@@ -23,6 +23,8 @@ _JUDGED = frozenset(
 # How a page of ours loads its parts, and how it calls: never as a frame, a worker or a plug-in.
 _PARTS = frozenset({b"script", b"style", b"image", b"font", b"empty"})
 _CALLS = frozenset({b"cors", b"same-origin"})
+# "none": no page had a hand in it.
+_BY_THE_PERSON = frozenset({b"none", b"same-origin"})
 _SCHEME = "bearer "
 
 Judged = dict[bytes, bytes]
@@ -41,12 +43,16 @@ class ConsoleAdmission:
         self._on_wrong_token = on_wrong_token
         self._throttle = WrongTokenThrottle()
 
-    def admit_shell(self, request: Request) -> None:
-        """The page itself: a person goes there from anywhere, and nothing in it is secret."""
+    def admit_shell(self, request: Request) -> bool:
+        """The page itself: a person goes there from anywhere, and nothing in it is secret.
+
+        True where the person went there themselves: from the address bar, a bookmark, another program, or our own page.
+        """
         judged = self._judged(request)
         self._check_host(judged)
         self._check_origin(judged)
         self._check_navigation(judged)
+        return judged.get(b"sec-fetch-site") in _BY_THE_PERSON
 
     def admit_part(self, request: Request) -> None:
         """A script or a style: for our own page alone."""

@@ -9,7 +9,7 @@ from bascule.kernel.route import Route
 from bascule.kernel.rows import WhoKind
 from bascule.surfaces.console.admission import ConsoleAdmission
 from bascule.surfaces.console.headers import HEADERS
-from bascule.surfaces.console.static import PREFIX, SHELL, StaticFile, StaticFiles
+from bascule.surfaces.console.static import LED_SHELL, PREFIX, SHELL, StaticFile, StaticFiles
 from bascule.surfaces.fair_share import FairShare
 from bascule.surfaces.http.app import App
 from bascule.surfaces.http.endpoints import Endpoint
@@ -56,17 +56,18 @@ class ConsoleApp(App):
         return refusal
 
     def _file(self, request: Request) -> Endpoint:
-        if request.path == SHELL:
-            self._console.admit_shell(request)
+        path = request.path
+        if path == SHELL:
+            path = SHELL if self._console.admit_shell(request) else LED_SHELL
         else:
             self._console.admit_part(request)
         request.principal = BROWSER
-        endpoint = self._shown.get(request.path)
+        endpoint = self._shown.get(path)
         if endpoint is None:
-            file = self._files.find(request.path)
+            file = self._files.find(path)
             if file is None:
                 raise NotFound("no such file of the console", hint="open it with `bascule console`")
-            endpoint = self._shown[request.path] = _page(request.path, file)
+            endpoint = self._shown[path] = _page(path, file)
         return endpoint
 
 

@@ -14,6 +14,10 @@ _TYPES = {
     ".woff2": b"font/woff2",
 }
 SHELL = b"/"
+# The same page where another page led to it. Not a path that a browser can ask for.
+LED_SHELL = b"led /"
+_OPENED = b'<html lang="en">'
+_LED = b'<html lang="en" data-opened="elsewhere">'
 _INDEX = "index.html"
 PREFIX = b"/app/"
 # The page, its modules and a folder of pages.
@@ -49,4 +53,5 @@ class StaticFiles:
                 files[PREFIX + "/".join(filter(None, (below, name))).encode()] = found
         if index := files.pop(PREFIX + _INDEX.encode(), None):
             files[SHELL] = index
+            files[LED_SHELL] = StaticFile(index.type, index.body.replace(_OPENED, _LED, 1))
         return files

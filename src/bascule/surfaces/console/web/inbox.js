@@ -7,7 +7,8 @@ import { leading, on } from "./stream.js";
 
 /**
  * @typedef {{kind: "approval" | "question", id: string, state: string, principal: string, method: string,
- *   summary: string, askedAt: string, expiresAt: string, waiting: number, decidedAt?: string, runId?: string}} Entry
+ *   summary: string, askedAt: string, expiresAt: string, waiting: number, decidedAt?: string, runId?: string,
+ *   unread?: string}} Entry `unread`: why it could not be read the last time
  */
 
 /** @type {import("./view.js").Signal<Map<string, Entry>>} */
@@ -24,6 +25,9 @@ const GATHER_MS = 80;
 /** More changed questions than this are cheaper to read as one list. */
 const MAX_SINGLE_READS = 6;
 
+/** What could not be read is read again after these times, the last of them again and again. */
+export const RETRY_MS = [500, 1_000, 2_000, 4_000, 8_000, 15_000];
+
 /** The daemon lets no more wait for the person. */
 const MAX_QUESTIONS = 50;
 
@@ -35,9 +39,12 @@ const fromApproval = (view) => ({
   askedAt: view.askedAt, expiresAt: view.expiresAt, waiting: view.waiting ?? 0, decidedAt: view.decidedAt, runId: view.runId,
 });
 
+/** A handle alone could be called as we are. @param {any} ticket @returns {string} */
+export const asker = (ticket) => (ticket.from.includes(":") ? ticket.from : `agent:${ticket.from}`);
+
 /** @param {any} ticket @returns {Entry} */
 const fromTicket = (ticket) => ({
-  kind: "question", id: ticket.ticketId, principal: ticket.from, method: "asks you",
+  kind: "question", id: ticket.ticketId, principal: asker(ticket), method: "asks you",
   // Lists leave the words out: what was read before stays.
   summary: ticket.payload === undefined ? entries.peek().get(ticket.ticketId)?.summary ?? questionOf(ticket).text : questionOf(ticket).text,
   state: OPEN_TICKETS.has(ticket.status) ? "pending" : ticket.status === "responded" ? "answered" : ticket.status === "timeout" ? "expired" : ticket.status,
@@ -75,7 +82,8 @@ export async function load() {
   try {
     const [approvals, tickets] = await Promise.all([
       get("/v1/approvals", { limit: MAX_ENTRIES }),
-      get("/tickets", { agentId: "person", limit: 200 }).catch((error) => {
+      // What is answered is left out: it could be more than one answer of the daemon holds.
+      Promise.all([...OPEN_TICKETS].map((status) => get("/tickets", { agentId: "person", status, limit: 200 }))).then((lists) => lists.flat()).catch((error) => {
         // A daemon whose person cannot be asked in words, or a session that may not read them.
         if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 401) return [];
         throw error;
@@ -104,6 +112,7 @@ export async function load() {
     else for (const id of gone) noteState(id, "gone");
   } catch (error) {
     problem.value = error;
+    readAgain();
   }
 }
 
@@ -114,7 +123,41 @@ async function read(id) {
     else noteApproval(await get(`/v1/approvals/${encodeURIComponent(id)}`));
   } catch (error) {
     if (error instanceof ApiError && error.status === 404) noteState(id, "gone");
+    else if (isPassing(error)) noteUnread(id, error);
   }
+}
+
+/** Whether reading it again may help: not without a session, nor where this session may not read it. @param {any} error */
+export const isPassing = (error) => !(error instanceof ApiError && (error.status === 401 || error.status === 403));
+
+/** It waits and has its row, though nothing is known of it. @param {string} id @param {any} error */
+function noteUnread(id, error) {
+  /** @type {Entry} */
+  const known = entries.peek().get(id) ?? {
+    kind: id.startsWith("apr_") ? "approval" : "question", id, state: "pending", principal: "", method: "", summary: "",
+    askedAt: new Date().toISOString(), expiresAt: "", waiting: 0,
+  };
+  merge([{ ...known, unread: error?.message ?? String(error) }]);
+  readAgain();
+}
+
+let failures = 0;
+let retry = 0;
+
+/** Reads again what could not be read, until it can. */
+function readAgain() {
+  retry ||= setTimeout(async () => {
+    if (session.peek().state === "open") {
+      const unread = [...entries.peek().values()].filter((entry) => entry.unread !== undefined).map(({ id }) => id);
+      if (problem.peek() || unread.length > MAX_SINGLE_READS) await load();
+      else await Promise.all(unread.map(read));
+    }
+    retry = 0;
+    const left = problem.peek() || [...entries.peek().values()].some((entry) => entry.unread !== undefined);
+    failures = left ? failures + 1 : 0;
+    // Without a session nothing is read; once there is one everything is.
+    if (left && session.peek().state === "open") readAgain();
+  }, RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]);
 }
 
 /** @type {Set<string>} */
@@ -145,7 +188,11 @@ export function start(announce) {
   });
   // What happened between the first list and the begin of the stream.
   on("daemon", (item) => { if (item.event === "open") touched(undefined); });
-  effect(() => { if (session.value.state === "open") load(); });
+  effect(() => {
+    if (session.value.state !== "open") return;
+    failures = 0;
+    load();
+  });
   let before = Infinity; // what waits already when the page opens is no news
   effect(() => {
     const count = waiting.value;

@@ -1,12 +1,13 @@
 // @ts-check
 /** The frame around the pages: navigation, router, keys, title and counts, banners. */
 import { computed, effect, h, root, show, signal, untrack } from "./view.js";
-import { session, start as startSession } from "./session.js";
+import { session, start as startSession, stay } from "./session.js";
 import { leading, start as startStream, state as streamState } from "./stream.js";
 import * as inbox from "./inbox.js";
+import * as keys from "./keys.js";
 import * as stop from "./stop.js";
 import { signIn } from "./proof.js";
-import { dialog, failure, kbd, noteSkew, toastBox, toastError } from "./widgets.js";
+import { Deaf, dialog, failure, kbd, noteSkew, toast, toastBox, toastError } from "./widgets.js";
 
 /**
  * A page. `render` runs in a scope that ends when another page is shown; a page with `update` gets new parameters of
@@ -23,8 +24,8 @@ const PAGES = [
   ["health", "Health", "h"], ["person", "Person", "o"],
 ];
 const HOME = "approvals";
-/** Between g and its letter, and between s and s. */
-const CHORD_MS = 1_500;
+/** A click or two that were meant for the page before are over. */
+const LED_DEAF_MS = 1_000;
 
 const place = signal(parse(location.hash));
 const content = h("main", { id: "page", tabindex: -1 });
@@ -75,6 +76,7 @@ async function showPage(to) {
     const { result, dispose } = root(() => page.render(to.params, to.query));
     current = { name: to.name, page, dispose };
     content.replaceChildren(h("h1", { class: "page-title" }, known[1]), result);
+    keys.viewChanges();
     title.value = known[1];
     frame.querySelector('nav [aria-current]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
   } catch (error) {
@@ -89,10 +91,20 @@ async function showPage(to) {
   if (document.activeElement === document.body) content.focus({ preventScroll: true });
 }
 
+/** Nothing of the session is here before the person says so: what they clicked or pressed was meant for another page. */
+function showLed() {
+  const deaf = new Deaf(LED_DEAF_MS);
+  deaf.changed();
+  content.replaceChildren(h("section", { class: "panel led" },
+    h("h1", null, "Another page opened the console"),
+    h("p", null, "If you followed a link to it, go on. If you expected something else here, close this tab: whoever made that page may want you to answer or stop something."),
+    h("div", { class: "actions" }, h("button", { class: () => `primary ${deaf.now.value ? "deaf" : ""}`, type: "button", onclick: () => { if (deaf.hears()) stay(); } }, "Use the console here"))));
+}
+
 // The pages need a session; without one, the page about you signs in, and leads back to where one wanted to go.
 const gate = computed(() => {
   const { state, grade } = session.value;
-  if (state === "starting") return "starting";
+  if (state === "starting" || state === "led") return state;
   return state === "none" || (state === "unreachable" && !grade) ? "closed" : "open";
 });
 effect(() => {
@@ -101,6 +113,7 @@ effect(() => {
   untrack(() => {
     if (open === "open") showPage(to);
     else if (open === "closed") showPage({ ...to, name: "person", params: [] });
+    else if (open === "led") showLed();
   });
 });
 addEventListener("hashchange", () => { place.value = parse(location.hash); });
@@ -140,39 +153,24 @@ function beep() {
 
 // Keys ----------------------------------------------------------------------------------------------------------
 
-let chord = "";
-let chordTimer = 0;
+const RESTING = {
+  field: "Keys do nothing now: what you were typing into went away. Pause for two seconds.",
+  front: "Keys do nothing until you have paused for a second in this window.",
+};
 
-addEventListener("keydown", (event) => {
-  const target = /** @type {HTMLElement} */ (event.target);
-  const typing = target.closest("input:not([type=radio]):not([type=checkbox]), textarea, select, [contenteditable]");
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
-  if (event.repeat && !"jk".includes(event.key)) return; // a key held down is one press
-  if (typing) {
-    if (event.key === "Escape") content.focus({ preventScroll: true });
-    return;
-  }
-  const before = chord;
-  chord = "";
-  clearTimeout(chordTimer);
-  if (before === "g") {
-    const page = PAGES.find(([, , key]) => key === event.key);
-    if (page) { event.preventDefault(); location.hash = `#/${page[0]}`; }
-    return;
-  }
-  if (pressed(event.key, before)) event.preventDefault();
+keys.start({
+  press: pressed,
+  go(letter) {
+    const page = PAGES.find(([, , key]) => key === letter);
+    if (page) location.hash = `#/${page[0]}`;
+  },
+  ...stop.byKeys,
+  resting: (why) => toast(RESTING[why]),
 });
 
-/** @param {string} key @param {string} before @returns {boolean} whether it was one of ours */
-function pressed(key, before) {
+/** @param {string} key @param {boolean} shown whether the view was on the screen when the key went down @returns {boolean} whether it was one of ours */
+function pressed(key, shown) {
   switch (key) {
-    case "g":
-      chord = key;
-      chordTimer = setTimeout(() => { chord = ""; }, CHORD_MS);
-      return true;
-    case "s":
-      if (session.peek().state === "open") stop.press();
-      return true;
     case "?":
       showKeys();
       return true;
@@ -193,9 +191,8 @@ function pressed(key, before) {
       return Boolean(box);
     }
     default: {
-      if (!/^[a-z0-9]$/.test(key) || before) return false;
       const button = [...content.querySelectorAll(`[data-key="${key}"]`)].find((item) => item.offsetParent !== null);
-      button?.click();
+      if (shown) button?.click();
       return Boolean(button);
     }
   }

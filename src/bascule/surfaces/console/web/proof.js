@@ -4,13 +4,14 @@
  * The daemon makes the challenge from the calls that we name, and what is signed names them; the words of the dialog
  * are this page's.
  */
-import { h, onCleanup, show, signal } from "./view.js";
+import { h, onCleanup, show, signal, untrack } from "./view.js";
 import { ApiError, post } from "./api.js";
 import { offersKey, session, signInByKey, signInByPassphrase, signInChallenge } from "./session.js";
 import { assertion } from "./webauthn.js";
-import { dialog, failure, visibleText } from "./widgets.js";
+import { dialog, failure, toast, visibleText } from "./widgets.js";
 
 /** @typedef {{method: string, params: Record<string, any>}} ProvedCall */
+/** `ended` says that nothing is asked any more (a reactive read): the dialog goes. @typedef {{lines?: string[], yes?: string, ended?: () => boolean}} Options */
 /** @typedef {import("./session.js").Challenge} Challenge */
 
 /** The person closed the dialog. Nothing happened; nothing needs to be said. */
@@ -26,7 +27,7 @@ export const MAX_CALLS_PER_PROOF = 20;
 
 /**
  * Asks the person to prove these calls. Rejects with Closed when the person leaves the dialog.
- * @param {ProvedCall[]} calls @param {string} title what they do, in words @param {{lines?: string[], yes?: string}} [options]
+ * @param {ProvedCall[]} calls @param {string} title what they do, in words @param {Options} [options]
  * @returns {Promise<string>} the proof's id, for the header of each call
  */
 export async function prove(calls, title, options) {
@@ -40,7 +41,7 @@ export async function prove(calls, title, options) {
     byPassphrase: async (passphrase, challenge) => post("/v1/person/prove", { challengeId: challenge.challengeId, passphrase }),
     lines: options?.lines ?? [],
     yes: options?.yes ?? "Confirm",
-  });
+  }, options?.ended);
   return result.proofId;
 }
 
@@ -48,7 +49,7 @@ export async function prove(calls, title, options) {
  * Challenge, proof and the call in one go. Names in braces in the path are taken from the params:
  * `act("runs.undo", "/v1/runs/{runId}/undo", {runId}, "Undo this run")`.
  * @param {string} method @param {string} path @param {Record<string, any>} params @param {string} title
- * @param {{lines?: string[], yes?: string}} [options] @returns {Promise<any>}
+ * @param {Options} [options] @returns {Promise<any>}
  */
 export async function act(method, path, params, title, options) {
   const proof = await prove([{ method, params }], title, options);
@@ -101,11 +102,13 @@ export async function signIn(title) {
  * @param {string} title
  * @param {{challenge: () => Promise<Challenge>, byKey: (challenge: Challenge, stop: AbortSignal) => Promise<any>,
  *   byPassphrase: (passphrase: string, challenge: Challenge) => Promise<any>, lines: string[], yes: string}} ways
+ * @param {() => boolean} [ended]
  */
-async function ask(title, ways) {
-  const result = await dialog(title, (close) => ceremony(ways, close), { class: "proof" });
-  if (result === undefined) throw new Closed();
-  return result;
+async function ask(title, ways, ended) {
+  const result = await dialog(title, (close) => ceremony(ways, close), { class: "proof", ended });
+  if (result !== undefined) return result;
+  if (ended && untrack(ended)) toast("That question is over: nothing was sent.", "bad");
+  throw new Closed();
 }
 
 /**

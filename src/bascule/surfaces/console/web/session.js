@@ -5,7 +5,8 @@ import { ApiError, get, onSessionLost, post, token } from "./api.js";
 import { assertion, passkeysUsable } from "./webauthn.js";
 
 /**
- * @typedef {{state: "starting" | "none" | "lost" | "open" | "unreachable", grade: "" | "paired" | "signed_in",
+ * `led`: another page opened this one, and the person has not said yet that they want it here.
+ * @typedef {{state: "starting" | "led" | "none" | "lost" | "open" | "unreachable", grade: "" | "paired" | "signed_in",
  *   sessionId?: string, until?: string, personSet?: boolean, passkeys?: number, origin?: string, daemon?: string,
  *   stopped?: boolean, version?: string, now?: string, aheadMs?: number, error?: ApiError}} Session
  */
@@ -38,8 +39,18 @@ function forget() {
   session.value = { ...session.peek(), state: "none", grade: "" };
 }
 
+/** Another page led here: it may want the person's next keys and clicks to be for this one. */
+const led = document.documentElement.dataset.opened === "elsewhere" || window.opener !== null;
+
+/** The person wants this page: loaded anew, by itself, it is led by none. */
+export const stay = () => location.reload();
+
 /** Finds this tab's session: its own, a neighbour's, or none. */
 export async function start() {
+  if (led) {
+    session.value = { state: "led", grade: "" };
+    return;
+  }
   if (!token.get()) {
     const found = await fromNeighbour();
     if (found) token.set(found);

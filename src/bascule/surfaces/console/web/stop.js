@@ -1,6 +1,6 @@
 // @ts-check
 /** STOP EVERYTHING: on every page, two presses (the button, or s s); the banner that says what is stopped; Resume. */
-import { effect, h, list, show, signal } from "./view.js";
+import { batch, effect, h, list, show, signal } from "./view.js";
 import { get } from "./api.js";
 import { session } from "./session.js";
 import { on } from "./stream.js";
@@ -9,24 +9,41 @@ import { time, toast, toastError, visibleText } from "./widgets.js";
 
 /** @typedef {{at?: string, by?: string, reason?: string, results?: {bridge: string, text: string}[]}} Stopped */
 export const stopped = signal(/** @type {Stopped | null} */ (null));
-const armed = signal(false);
+/** What a second press of would stop, and whether it would already. */
+const armed = signal(/** @type {"" | "keys" | "button"} */ (""));
+const hears = signal(false);
 const busy = signal(false);
 /** Two presses within this time: one alone may be a slip. */
 const ARMED_MS = 3_000;
 let timer = 0;
 
-/** The first press arms, the second stops. */
-export function press() {
-  if (busy.peek()) return;
+/** @param {"" | "keys" | "button"} by @param {boolean} now */
+function arm(by, now) {
   clearTimeout(timer);
-  if (!armed.peek()) {
-    armed.value = true;
-    timer = setTimeout(() => { armed.value = false; }, ARMED_MS);
-    return;
-  }
-  armed.value = false;
-  stop();
+  batch(() => { armed.value = by; hears.value = now; });
 }
+
+/** The button: the first press arms, the second stops. */
+function press() {
+  if (busy.peek()) return;
+  if (armed.peek() === "button") {
+    arm("", false);
+    stop();
+  } else {
+    arm("button", true);
+    timer = setTimeout(() => arm("", false), ARMED_MS);
+  }
+}
+
+const usable = () => session.peek().state === "open" && !busy.peek();
+
+/** The same by keys, whose order and times are those of keys.js. */
+export const byKeys = {
+  arm: () => { if (usable()) arm("keys", false); },
+  hear: () => { if (armed.peek() === "keys") arm("keys", true); },
+  disarm: () => { if (armed.peek() === "keys") arm("", false); },
+  stop: () => { if (usable() && armed.peek() === "keys") { arm("", false); stop(); } },
+};
 
 async function stop() {
   busy.value = true;
@@ -68,8 +85,8 @@ export function start() {
 export const stopButton = () => h("button", {
   class: () => `stop ${armed.value ? "armed" : ""}`, type: "button", onclick: press, "aria-keyshortcuts": "s s",
   disabled: () => busy.value || session.value.state !== "open",
-}, h("span", { class: "stop-long" }, () => (busy.value ? "Stopping…" : armed.value ? "Press again to stop" : "STOP EVERYTHING")),
-h("span", { class: "stop-short" }, () => (armed.value ? "Again!" : "STOP")));
+}, h("span", { class: "stop-long" }, () => (busy.value ? "Stopping…" : hears.value ? "Press again to stop" : "STOP EVERYTHING")),
+h("span", { class: "stop-short" }, () => (hears.value ? "Again!" : "STOP")));
 
 export const stopBanner = () => show(stopped, () => h("section", { class: "banner stopped", role: "alert" },
   h("div", null, h("strong", null, "Everything is stopped"),

@@ -2,6 +2,7 @@
 /** What pages are made of: text of agents, times, badges, tables, dialogs, toasts. */
 import { append, computed, effect, h, list, onCleanup, root, show, signal, untrack } from "./view.js";
 import { blobUrl } from "./api.js";
+import { painted, pressedAt } from "./keys.js";
 
 /** @template T @typedef {import("./view.js").Signal<T>} Signal */
 /** @typedef {import("./view.js").Child} Child */
@@ -12,7 +13,8 @@ import { blobUrl } from "./api.js";
 // selectors, fillers. The daemon names them in what it prepares (⟨U+202E⟩); raw payloads come as they were written.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/u;
 const NAMED = /⟨[A-Z0-9+]{2,12}⟩/;
-const MARKED = new RegExp(`${HIDDEN.source}|${NAMED.source}`, "gu");
+const MARKED = new RegExp(`(?:${HIDDEN.source}|${NAMED.source})+`, "gu");
+const EACH_HIDDEN = new RegExp(HIDDEN.source, "gu");
 const SHORT_NAMES = /** @type {Record<string, string>} */ ({ "\r": "CR", "\u001b": "ESC", "\u0000": "NUL" });
 
 /** @param {string} letter */
@@ -23,43 +25,104 @@ const nameOf = (letter) => SHORT_NAMES[letter] ?? `U+${(letter.codePointAt(0) ??
  * @param {any} text @param {{class?: string}} [options] @returns {HTMLElement}
  */
 export function visibleText(text, options) {
-  const element = h("bdi", { class: options?.class });
+  // With a direction of its own: where a browser has to find one, each node that is added makes it look through all
+  // before. The style sheet goes by the text (`unicode-bidi: plaintext`).
+  const element = h("bdi", { class: options?.class, dir: "ltr" });
   const source = typeof text === "string" ? text : text === undefined || text === null ? "" : JSON.stringify(text);
   let at = 0;
   for (const found of source.matchAll(MARKED)) {
     append(element, source.slice(at, found.index));
-    const named = found[0].startsWith("⟨");
-    append(element, h("span", { class: "hidden-letter", title: "a letter that shows nothing or moves its neighbours" },
-      named ? found[0] : `⟨${nameOf(found[0])}⟩`));
+    append(element, h("span", { class: "hidden-letter", title: "letters that show nothing or move their neighbours" },
+      found[0].replace(EACH_HIDDEN, (letter) => `⟨${nameOf(letter)}⟩`)));
     at = (found.index ?? 0) + found[0].length;
   }
   append(element, source.slice(at));
   return element;
 }
 
+/** More than a row shows. */
+const ROW_CHARS = 120;
+/** How a text of an agent begins, in a row of a list. @param {any} text */
+export const beginning = (text) => visibleText(typeof text === "string" && text.length > ROW_CHARS ? `${text.slice(0, ROW_CHARS)}\u2026` : text);
+
 /** @typedef {{mark?: string, text: string}} Line */
+/** What is laid out as one: a chunk out of sight costs nothing. */
 const LINES_PER_CHUNK = 200;
+const CHARS_PER_CHUNK = 8_000;
+/** About as wide as the pane: how high a chunk is before it is laid out. */
+const CHARS_PER_ROW = 80;
+/** What is made at once; the rest follows in slices of the same size, and between two of them keys and clicks are heard. */
+const CHUNKS_AT_ONCE = 2;
 const MARKS = /** @type {Record<string, string>} */ ({ "+": "add", "-": "del", "@": "hunk" });
 
 /**
- * Lines as they are, marked ones with their sign in a gutter (never by colour alone). Chunked, so that the browser
- * lays out what is seen: a preview may have 20,000 lines.
- * @param {Line[] | string} lines @param {{class?: string, label?: string}} [options] @returns {HTMLElement}
+ * Lines in parts that are laid out one by one. A line too long for one goes on in the next.
+ * @param {Line[]} rows @returns {{mark: string, text: string, goesOn: boolean}[][]}
+ */
+function chunksOf(rows) {
+  /** @type {ReturnType<typeof chunksOf>} */
+  const chunks = [[]];
+  let chars = 0;
+  for (const { mark = " ", text } of rows) {
+    let at = 0;
+    do {
+      let end = Math.min(text.length, at + CHARS_PER_CHUNK);
+      // Not between the two halves of a letter, nor within the daemon's name for one.
+      if (end < text.length) {
+        const name = text.lastIndexOf("⟨", end);
+        if (name > at && end - name < 16 && text.slice(name, end + 1).indexOf("⟩") < 0) end = name;
+        else if (/[\ud800-\udbff]/.test(text[end - 1])) end--;
+      }
+      if (chars && (chars + end - at > CHARS_PER_CHUNK || /** @type {any[]} */ (chunks.at(-1)).length >= LINES_PER_CHUNK)) {
+        chunks.push([]);
+        chars = 0;
+      }
+      /** @type {any[]} */ (chunks.at(-1)).push({ mark, text: text.slice(at, end), goesOn: at > 0 });
+      chars += end - at + 1;
+      at = end;
+    } while (at < text.length);
+  }
+  return chunks;
+}
+
+/**
+ * Lines as they are, marked ones with their sign in a gutter (never by colour alone). In chunks, so that the browser
+ * lays out what is seen (a preview may have 20,000 lines, or one line of half a mebibyte), and in slices, so that nothing
+ * an agent writes keeps the page from hearing STOP.
+ * @param {Line[] | string} lines @param {{class?: string, label?: string, unfinished?: Signal<number>}} [options]
+ * `unfinished` counts the texts of which a part is still to come @returns {HTMLElement}
  */
 export function code(lines, options) {
   const rows = typeof lines === "string" ? lines.split("\n").map((text) => ({ text })) : lines;
   const box = h("div", { class: `code ${options?.class ?? ""}`, role: options?.label ? "group" : null, "aria-label": options?.label });
   const marked = rows.some((row) => /** @type {Line} */ (row).mark?.trim());
-  for (let at = 0; at < rows.length; at += LINES_PER_CHUNK) {
-    const part = rows.slice(at, at + LINES_PER_CHUNK);
-    const chunk = h("div", { class: rows.length > LINES_PER_CHUNK ? "chunk" : null, style: { "--lines": part.length } });
-    for (const row of part) {
-      const mark = /** @type {Line} */ (row).mark ?? " ";
-      chunk.appendChild(h("div", { class: `line ${MARKS[mark] ?? ""}` },
-        marked ? h("span", { class: "mark" }, row.text.startsWith("@@") ? "" : mark) : null, visibleText(row.text), row.text ? null : "\u00a0"));
+  const chunks = chunksOf(rows);
+  let next = 0;
+  const slice = () => {
+    for (const part of chunks.slice(next, next + CHUNKS_AT_ONCE)) {
+      const height = part.reduce((sum, { text }) => sum + Math.max(1, Math.ceil(text.length / CHARS_PER_ROW)), 0);
+      const chunk = h("div", { class: chunks.length > 1 ? "chunk" : null, style: { "--lines": height } });
+      for (const { mark, text, goesOn } of part) {
+        chunk.appendChild(h("div", { class: `line ${MARKS[mark] ?? ""}` },
+          marked ? h("span", { class: "mark" }, goesOn || text.startsWith("@@") ? "" : mark) : null, visibleText(text), text ? null : "\u00a0"));
+      }
+      box.appendChild(chunk);
     }
-    box.appendChild(chunk);
-  }
+    next += CHUNKS_AT_ONCE;
+    return next < chunks.length;
+  };
+  if (!slice()) return box;
+  const { unfinished } = options ?? {};
+  if (unfinished) unfinished.value = unfinished.peek() + 1;
+  // After a frame: what is there is shown, and what was pressed is heard, before the next slice.
+  let ended = false;
+  const more = () => painted(() => {
+    if (ended) return;
+    if (slice()) more();
+    else if (unfinished) unfinished.value = unfinished.peek() - 1;
+  });
+  onCleanup(() => { ended = true; });
+  more();
   return box;
 }
 
@@ -213,7 +276,8 @@ export function picture(path, alt, query) {
 
 /**
  * A modal dialog; resolves with what `build`'s `close` was given, undefined when the person leaves it (Esc).
- * @template T @param {Child} title @param {(close: (value?: T) => void) => Child} build @param {{class?: string}} [options]
+ * @template T @param {Child} title @param {(close: (value?: T) => void) => Child} build
+ * @param {{class?: string, ended?: () => boolean}} [options] `ended`, a reactive read: the dialog goes when it holds
  * @returns {Promise<T | undefined>}
  */
 export function dialog(title, build, options) {
@@ -221,18 +285,27 @@ export function dialog(title, build, options) {
     /** @type {T | undefined} */
     let answer;
     const back = /** @type {HTMLElement | null} */ (document.activeElement);
+    let gone = false;
     const close = (/** @type {T | undefined} */ value) => { answer = value; box.close(); };
 
     const box = h("dialog", { class: `dialog ${options?.class ?? ""}`, "aria-labelledby": "dialog-title", onclose: () => {
       box.remove();
+      watch();
       made.dispose();
       resolve(answer);
-      back?.isConnected && back.focus({ preventScroll: true });
+      if (!gone && back?.isConnected) back.focus({ preventScroll: true });
     } }, h("h2", { id: "dialog-title", tabindex: -1 }, title));
     const made = root(() => build(close)); // its effects end with the dialog, whatever page opened it
     append(box, made.result);
     document.body.appendChild(box);
     box.showModal();
+    const watch = effect(() => {
+      if (!options?.ended?.()) return;
+      gone = true;
+      box.close();
+      // Not to where one was: what is typed into the dialog must not go on in another field.
+      document.getElementById("page")?.focus({ preventScroll: true });
+    });
   });
 }
 
@@ -265,7 +338,7 @@ export const toastBox = () => h("div", { class: "toasts", role: "status", "aria-
 
 // Guards --------------------------------------------------------------------------------------------------------
 
-/** A click aimed at what was there before hits what is there now: after a change, buttons near it wait this long. */
+/** A click aimed at what was there before hits what is there now: buttons near a change wait this long once it is seen. */
 const DEAF_MS = 500;
 
 /** Keeps actions deaf for a while after a change. */
@@ -274,18 +347,30 @@ export class Deaf {
   /** True while actions are ignored: buttons look so too. */
   now = signal(false);
   #timer = 0;
+  #turn = 0;
+  #ms;
+
+  constructor(ms = DEAF_MS) {
+    this.#ms = ms;
+  }
 
   /** Something near the buttons changed. */
   changed() {
-    this.#until = performance.now() + DEAF_MS;
+    const mine = ++this.#turn;
+    this.#until = Infinity;
     this.now.value = true;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => { this.now.value = false; }, DEAF_MS);
+    // A page that is busy shows a change late.
+    painted((now) => {
+      if (mine !== this.#turn) return;
+      this.#until = now + this.#ms;
+      this.#timer = setTimeout(() => { this.now.value = false; }, this.#ms);
+    });
   }
 
-  /** Whether an action may run. */
+  /** Whether an action may run: the key or the click was made late enough, however long it has waited since. */
   hears() {
-    return performance.now() >= this.#until;
+    return pressedAt() >= this.#until;
   }
 }
 

@@ -2,7 +2,7 @@
 /** One question of the gate, or several alike: who, what, by which rule, how it looks, and the answers. */
 import { computed, effect, h, list, onCleanup, show, signal, untrack } from "../view.js";
 import { get } from "../api.js";
-import { STATES, entries, noteApproval, noteState } from "../inbox.js";
+import { RETRY_MS, STATES, entries, isPassing, noteApproval, noteState } from "../inbox.js";
 import { MAX_CALLS_PER_PROOF, prove, send } from "../proof.js";
 import { badge, code, countdown, failure, kbd, picture, second, skewMs, time, toast, visibleText } from "../widgets.js";
 
@@ -26,21 +26,22 @@ export function approvalDetail(ids, tools) {
     tools.deaf.changed();
     noteApproval(view);
   };
-  let ended = false;
-  onCleanup(() => { ended = true; });
-  (async () => {
-    for (const id of ids) if (!ended) await read(id);
-  })().catch((caught) => { error.value = caught; });
+  readUntilDone(async (isOver) => {
+    for (const id of ids) if (!isOver() && !views.peek().has(id)) await read(id);
+  }, error);
 
   const all = computed(() => ids.map((id) => views.value.get(id)).filter(Boolean));
-  const complete = computed(() => all.value.length === ids.length);
-  const stateOf = (/** @type {string} */ id) => entries.value.get(id)?.state ?? views.value.get(id)?.state ?? "pending";
-  // Answered in another tab, in the terminal, or by the clock: it is said here, in place, and the buttons go.
-  const over = computed(() => {
-    const view = all.value[0];
-    return view && Date.parse(view.expiresAt) <= second.value + skewMs.value;
-  });
-  const open = computed(() => ids.filter((id) => stateOf(id) === "pending" && !over.value));
+  const unfinished = signal(0);
+  const complete = computed(() => all.value.length === ids.length && unfinished.value === 0);
+  // Answered in another tab, in the terminal, or by the clock: it is said here, in place, and the buttons go. Of several
+  // alike each has its own end.
+  const states = new Map(ids.map((id) => [id, computed(() => {
+    const view = views.value.get(id);
+    const state = entries.value.get(id)?.state ?? view?.state ?? "pending";
+    return state === "pending" && view && Date.parse(view.expiresAt) <= second.value + skewMs.value ? "expired" : state;
+  })]));
+  const stateOf = (/** @type {string} */ id) => states.get(id)?.value ?? "pending";
+  const open = computed(() => ids.filter((id) => stateOf(id) === "pending"));
   // The number, not the list: a list is a new one whenever any question changes, and the buttons would stay deaf.
   const openCount = computed(() => open.value.length);
   effect(() => { openCount.value; untrack(() => tools.deaf.changed()); });
@@ -53,30 +54,52 @@ export function approvalDetail(ids, tools) {
   return h("article", { class: "question" },
     show(error, () => failure(error.value)),
     show(() => all.value.length > 0, () => h("div", { class: "question-inner" },
-      heading(all.peek()[0], ids.length, tools, open),
+      heading(all.peek()[0], ids.length, tools, computed(() => all.value.filter((view) => stateOf(view.approvalId) === "pending").map((view) => view.expiresAt).sort()[0] ?? "")),
       h("div", { class: "question-frame" }, h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "What it would do", ref: (/** @type {HTMLElement} */ element) => { body.value = element; } },
-        list(all, (view) => view.approvalId, (view) => one(view.peek(), ids.length > 1 ? all.peek()[0] : null, skipped, stateOf)),
+        list(all, (view) => view.approvalId, (view) => one(view.peek(), ids.length > 1 ? all.peek()[0] : null, skipped, stateOf, unfinished)),
         show(complete, () => history(all.peek()[0]))),
         // Over the preview, not beside the buttons: when it goes, nothing moves.
         show(() => complete.value && open.value.length && !seenAll.value, () => h("p", { class: "scroll-hint" }, "Scroll through all of it to approve"))),
-      show(openCount, () => answers({ ids, all, picked, complete, seenAll, tools, read }),
-        () => h("div", { class: "answered", role: "status" }, () => outcome(ids, stateOf, over.value, all.value),
+      show(openCount, () => answers({ ids, all, picked, complete, seenAll, tools, read, stateOf }),
+        () => h("div", { class: "answered", role: "status" }, () => outcome(ids, stateOf, all.value),
           h("button", { type: "button", "data-key": "j", "aria-keyshortcuts": "j", onclick: () => tools.goNext() }, kbd("j"), "Next question"))))));
 }
 
-/** @param {any} view @param {number} count @param {Tools} tools @param {import("../view.js").Signal<string[]>} open */
-function heading(view, count, tools, open) {
+/**
+ * Runs `work` now, and again after a while when it fails in passing; the error is shown meanwhile.
+ * @param {(isOver: () => boolean) => Promise<void>} work @param {import("../view.js").Signal<any>} error
+ */
+export function readUntilDone(work, error) {
+  let timer = 0;
+  let ended = false;
+  onCleanup(() => { ended = true; clearTimeout(timer); });
+  const attempt = async (/** @type {number} */ failures) => {
+    try {
+      await work(() => ended);
+      if (failures) error.value = null;
+    } catch (caught) {
+      if (ended) return;
+      const passing = isPassing(caught) && /** @type {any} */ (caught)?.status !== 404;
+      error.value = passing ? { message: `This could not be read: ${/** @type {any} */ (caught)?.message}`, hint: "Trying again." } : caught;
+      if (passing) timer = setTimeout(() => attempt(failures + 1), RETRY_MS[Math.min(failures, RETRY_MS.length - 1)]);
+    }
+  };
+  attempt(0);
+}
+
+/** @param {any} view @param {number} count @param {Tools} tools @param {import("../view.js").Signal<string>} until the first end of those that wait */
+function heading(view, count, tools, until) {
   return h("header", { class: "question-head" },
     h("div", { class: "row-top" },
       h("strong", { class: "who" }, visibleText(view.principal)), h("span", { class: "muted" }, "wants"), h("code", null, visibleText(view.method)),
       count > 1 ? badge(`×${count}`, "info") : null,
-      h("span", { class: "grow" }), show(() => open.value.length, () => [h("span", { class: "muted" }, "answer within "), countdown(view.expiresAt)])),
+      h("span", { class: "grow" }), show(until, () => h("span", { class: "until muted" }, "answer within ", () => countdown(until.value)))),
     count > 1 ? h("p", null, `${count} questions alike. `, h("button", { class: "quiet", type: "button", onclick: () => tools.apart?.() }, "Show them one by one"))
       : h("h2", { class: "summary" }, visibleText(view.summary)));
 }
 
-/** @param {any} view @param {any} first of the group, which says what is the same for all @param {import("../view.js").Signal<Set<string>>} skipped @param {(id: string) => string} stateOf */
-function one(view, first, skipped, stateOf) {
+/** @param {any} view @param {any} first of the group, which says what is the same for all @param {import("../view.js").Signal<Set<string>>} skipped @param {(id: string) => string} stateOf @param {import("../view.js").Signal<number>} unfinished */
+function one(view, first, skipped, stateOf, unfinished) {
   const id = view.approvalId;
   const blocks = view.blocks ?? (view.preview ? [{ kind: "text", lines: view.preview.split("\n").map((/** @type {string} */ text) => ({ text })) }] : []);
   // The daemon's own preview often says it; once is enough.
@@ -87,7 +110,7 @@ function one(view, first, skipped, stateOf) {
       if (event.target.checked) next.delete(id); else next.add(id);
       skipped.value = next;
     } }), h("strong", null, visibleText(view.summary)), () => (stateOf(id) === "pending" ? null : badge(...(STATES[stateOf(id)] ?? [stateOf(id), "plain"])))) : null,
-    blocks.map((/** @type {any} */ block) => blockView(block)),
+    blocks.map((/** @type {any} */ block) => blockView(block, unfinished)),
     view.hasPicture || view.picture ? picture(`/v1/approvals/${encodeURIComponent(id)}/picture`, "Where it would act, marked") : null,
     h("div", { class: "end-of-preview", "aria-hidden": "true" }),
     h("dl", { class: "facts" },
@@ -101,10 +124,10 @@ function one(view, first, skipped, stateOf) {
 
 const BLOCK_TITLES = /** @type {Record<string, string>} */ ({ command: "Command", diff: "Change", keys: "Keys", text: "Text", facts: "Facts" });
 
-/** @param {{kind: string, title?: string, lines: {mark?: string, text: string}[]}} block */
-function blockView(block) {
+/** @param {{kind: string, title?: string, lines: {mark?: string, text: string}[]}} block @param {import("../view.js").Signal<number>} unfinished */
+function blockView(block, unfinished) {
   return h("figure", { class: `block block-${BLOCK_TITLES[block.kind] ? block.kind : "text"}` },
-    h("figcaption", null, visibleText(block.title || BLOCK_TITLES[block.kind] || "Text")), code(block.lines ?? []));
+    h("figcaption", null, visibleText(block.title || BLOCK_TITLES[block.kind] || "Text")), code(block.lines ?? [], { unfinished }));
 }
 
 /** @param {any} view */
@@ -153,11 +176,11 @@ function scrolledThrough(box, complete) {
   return seen;
 }
 
-/** @param {string[]} ids @param {(id: string) => string} stateOf @param {boolean} over @param {any[]} all */
-function outcome(ids, stateOf, over, all) {
+/** @param {string[]} ids @param {(id: string) => string} stateOf @param {any[]} all */
+function outcome(ids, stateOf, all) {
   const counts = /** @type {Record<string, number>} */ ({});
   for (const id of ids) {
-    const state = stateOf(id) === "pending" && over ? "expired" : stateOf(id);
+    const state = stateOf(id);
     counts[state] = (counts[state] ?? 0) + 1;
   }
   const reason = all[0]?.decidedReason;
@@ -167,9 +190,9 @@ function outcome(ids, stateOf, over, all) {
 
 /**
  * @param {{ids: string[], all: import("../view.js").Signal<any[]>, picked: import("../view.js").Signal<string[]>,
- *   complete: import("../view.js").Signal<boolean>, seenAll: import("../view.js").Signal<boolean>, tools: Tools, read: (id: string) => Promise<void>}} given
+ *   complete: import("../view.js").Signal<boolean>, seenAll: import("../view.js").Signal<boolean>, tools: Tools, read: (id: string) => Promise<void>, stateOf: (id: string) => string}} given
  */
-function answers({ ids, all, picked, complete, seenAll, tools, read }) {
+function answers({ ids, all, picked, complete, seenAll, tools, read, stateOf }) {
   const view = all.peek()[0];
   const single = ids.length === 1;
   const choice = signal(/** @type {Choice} */ ({ scope: "once", minutes: 10 }));
@@ -205,6 +228,7 @@ function answers({ ids, all, picked, complete, seenAll, tools, read }) {
     const proof = fresh ? await prove(calls, decision === "approved" ? `Approve ${chosen.length === 1 ? "this" : `these ${chosen.length}`}` : "Deny, with your words", {
       lines: [`${view.principal} · ${view.method}`, ...shown.map((item) => `${item.summary}  (${groups(item.digest)})`), decision === "approved" ? inWords(choice.peek(), offers) : more.reason],
       yes: decision === "approved" ? "Approve" : "Deny",
+      ended: () => chosen.some((id) => stateOf(id) !== "pending"),
     }) : undefined;
     for (const { params } of calls) {
       const result = await send(DECIDE, params, { proof });

@@ -5,15 +5,19 @@
  * grows under the pointer approves the wrong thing.
  */
 import { computed, effect, h, list, onCleanup, show, signal, untrack } from "../view.js";
-import { STATES, entries, load, loadedOnce, problem } from "../inbox.js";
+import { STATES, entries, load, loadedOnce, problem, waiting } from "../inbox.js";
+import { viewChanges } from "../keys.js";
 import { MAX_CALLS_PER_PROOF } from "../proof.js";
-import { Deaf, badge, countdown, empty, failure, kbd, visibleText } from "../widgets.js";
+import { Deaf, badge, beginning, countdown, empty, failure, kbd, visibleText } from "../widgets.js";
+import { counted } from "./parts.js";
 import { approvalDetail } from "./approval.js";
 import { questionDetail } from "./question.js";
 
 /** @typedef {import("../inbox.js").Entry} Entry */
 /** @typedef {{key: string, ids: string[], shape: string}} Row one question, or several alike */
 
+/** Longer ones are alike to nothing: finding the names in a text takes its length squared. */
+const MAX_ALIKE_CHARS = 500;
 /** So many alike are shown as one; two are faster read one by one. */
 const MIN_ALIKE = 3;
 
@@ -25,7 +29,7 @@ const chosen = signal("");
 
 /** What is alike: the same asker, method and summary, numbers and names of files aside. @param {Entry} entry */
 function shapeOf(entry) {
-  if (entry.kind === "question") return entry.id;
+  if (entry.kind === "question" || entry.summary.length > MAX_ALIKE_CHARS) return entry.id;
   const summary = entry.summary
     .replaceAll(/\b[0-9a-f]{7,}\b|\d+/gi, "#")
     .replaceAll(/[^\s"'/]+(?=\.[A-Za-z0-9]{1,5}(?:\s|$))/g, "*");
@@ -90,7 +94,7 @@ export const page = {
     // Into an empty list newcomers come at once: there is nothing that they could push away.
     effect(() => { if (newcomers.value.length && !order.value.length) untrack(admit); });
     // Not for newcomers: they wait elsewhere, and a storm of them must not keep the person from answering.
-    effect(() => { order.value; chosen.value; untrack(() => deaf.changed()); });
+    effect(() => { order.value; chosen.value; untrack(() => { deaf.changed(); viewChanges(); }); });
     const noticed = () => deaf.changed(); // the window came back: the eye needs a moment, too
     addEventListener("focus", noticed);
     onCleanup(() => removeEventListener("focus", noticed));
@@ -111,6 +115,13 @@ export const page = {
     return h("div", { class: () => `inbox ${chosen.value ? "has-detail" : order.value.length ? "" : "is-empty"}` },
       h("section", { class: "inbox-list", "aria-label": "Waiting" },
         show(problem, () => failure(problem.value)),
+        // What the badge counts are questions; some rows hold several.
+        show(() => order.value.length > 0, () => h("p", { class: "inbox-count muted", role: "status" }, () => {
+          const rows = order.value.length - answered.value;
+          const fresh = newcomers.value.length;
+          const grouped = waiting.value - fresh > rows ? ` in ${counted(rows, "row")}` : "";
+          return `${waiting.value} ${waiting.value === 1 ? "waits" : "wait"} for you${fresh && rows ? `: ${waiting.value - fresh}${grouped || " here"}, ${fresh} new` : grouped && `,${grouped}`}`;
+        })),
         h("ul", null, list(order, (item) => item.key, (item) => rowView(item))),
         show(() => newcomers.value.length > 0, () => h("button", { class: "newcomers", type: "button", "data-key": "n", onclick: admit },
           () => `${newcomers.value.length} new`, kbd("n"))),
@@ -132,17 +143,21 @@ export const page = {
 /** @param {import("../view.js").Signal<Row>} item */
 function rowView(item) {
   const first = computed(() => entries.value.get(item.value.ids[0]));
-  const open = computed(() => item.value.ids.filter((id) => entries.value.get(id)?.state === "pending").length);
-  const state = computed(() => (open.value ? "pending" : first.value?.state ?? "gone"));
+  const open = computed(() => item.value.ids.map((id) => entries.value.get(id)).filter((entry) => entry?.state === "pending"));
+  const state = computed(() => (open.value.length ? "pending" : first.value?.state ?? "gone"));
+  const unread = computed(() => open.value.some((entry) => entry?.unread !== undefined));
+  // Of several alike, the first that runs out.
+  const soonest = computed(() => open.value.map((entry) => entry?.expiresAt ?? "").filter(Boolean).sort()[0] ?? "");
   return h("li", { class: () => `inbox-row is-${state.value}` }, h("a", {
     href: () => `#/approvals/${encodeURIComponent(item.value.key)}`, "data-row": "open",
     "aria-current": () => (item.value.ids.includes(chosen.value) ? "true" : null),
   },
   h("span", { class: "row-top" },
-    h("strong", null, () => visibleText(first.value?.principal.replace(/^agent:/, ""))),
+    h("strong", null, () => visibleText(first.value?.principal)),
     h("span", { class: "muted method" }, () => (first.value?.kind === "question" ? badge("question", "info") : visibleText(first.value?.method))),
-    () => (item.value.ids.length > 1 ? badge(`×${item.value.ids.length}`, "plain", "alike, as one") : null),
+    () => (item.value.ids.length > 1 ? badge(`×${open.value.length || item.value.ids.length}`, "plain", "alike, as one") : null),
     h("span", { class: "grow" }),
-    show(() => state.value === "pending", () => () => (first.value ? countdown(first.value.expiresAt) : null), () => () => badge(...(STATES[state.value] ?? [state.value, "plain"])))),
-  h("span", { class: "row-summary" }, () => visibleText(first.value?.summary))));
+    show(() => state.value === "pending", () => () => (soonest.value ? countdown(soonest.value) : null), () => () => badge(...(STATES[state.value] ?? [state.value, "plain"])))),
+  show(unread, () => h("span", { class: "row-unread" }, "This could not be read. Trying again.")),
+  h("span", { class: "row-summary" }, () => beginning(first.value?.summary))));
 }

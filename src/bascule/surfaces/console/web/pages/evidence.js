@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, list, onCleanup, show, signal, svg } from "../view.js";
 import { badge, empty, loaded, picture, resource, time, virtualList, visibleText } from "../widgets.js";
-import { address, bytes, facts, heading, heldList, onEvents, payload, toneOf, took, who } from "./parts.js";
+import { address, bytes, facts, heading, heldList, onEvents, payload, toneOf, took } from "./parts.js";
 
 const PAGE = 60;
 const NODE_PX = 24;
@@ -91,7 +91,7 @@ function detail(item, executionId) {
     facts([
       ["Execution", h("code", null, executionId)],
       ["When", time(item.at)],
-      ["For", visibleText(who(item.principal ?? result.client) || "the person")],
+      ["For", visibleText((item.principal ?? result.client) || "the person")],
       ["Took", result.ms !== undefined && took(result.ms)],
       ["Effect", (item.effect ?? done.effect) && badge(visibleText(item.effect ?? done.effect), toneOf(item.effect ?? done.effect))],
       ["Error", result.error && [badge(visibleText(result.error.code ?? "error"), "bad"), " ", visibleText(result.error.message)]],

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, empty, failure, loaded, resource, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, facts, heading, longText, onEvents, payload, perform, plain, settled, stable, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, facts, heading, longText, onEvents, payload, perform, plain, settled, stable, toneOf } from "./parts.js";
 
 const TOOLS_PAGE = 100;
 const EVENTS = 100;
@@ -51,7 +51,7 @@ function gamePage(gameId) {
         ["State", badge(status().state, toneOf(status().state))],
         ["Name", status().name && visibleText(status().name)],
         ["App", status().app && [visibleText(status().app), " ", visibleText(status().version ?? "")]],
-        ["Started by", status().startedBy && visibleText(who(status().startedBy))],
+        ["Started by", status().startedBy && visibleText(status().startedBy)],
         ["Process", status().pid],
         ["Command", game.value.value.command && h("code", null, visibleText(game.value.value.command))],
         ["Calls now", `${status().callsSent ?? 0} running, ${status().callsWaiting ?? 0} waiting`],

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { h, list, onCleanup, show, signal } from "../view.js";
 import { badge, empty, failure, loaded, resource, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, facts, follow, heading, keepAddress, number, payload, settled, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, facts, follow, heading, keepAddress, number, payload, settled, toneOf } from "./parts.js";
 
 const PAGE = 100;
 const TYPING_MS = 300;
@@ -62,9 +62,9 @@ const recordRow = (record) => h("li", null,
   h("a", { class: "record", "data-row": "", href: address(`ledger/${record.seq}`) },
     h("span", { class: "muted number" }, `#${record.seq}`),
     outcome(record.outcome),
-    h("strong", null, visibleText(who(record.principal))),
+    h("strong", null, visibleText(record.principal)),
     h("code", null, visibleText(record.method)),
-    h("span", { class: "subject" }, record.subject && visibleText(record.subject), record.rule && h("span", { class: "muted" }, " by ", visibleText(record.rule))),
+    h("span", { class: "subject" }, record.subject && visibleText(record.subject), record.rule && h("span", { class: "muted" }, " rule ", visibleText(record.rule))),
     time(record.at)));
 
 /** @param {string} what a number, or a ticket id, handle or method */

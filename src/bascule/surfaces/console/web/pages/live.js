@@ -4,7 +4,7 @@ import { events, get } from "../api.js";
 import { on } from "../stream.js";
 import { effect, h, list, onCleanup, show, signal, untrack } from "../view.js";
 import { badge, duration, empty, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, follow, heading, keepAddress, longText, onEvents, perform, plain, settled, shortHandle, shortId, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, follow, handleOf, heading, keepAddress, longText, onEvents, perform, plain, settled, shortHandle, shortId, toneOf } from "./parts.js";
 
 const KINDS = ["agent", "ticket", "approval", "run", "process", "game", "desktop", "person", "daemon"];
 /** What one scrolls back through; the ledger has the rest. */
@@ -89,11 +89,11 @@ async function whatTheyDo() {
   ]);
   const doing = new Map();
   for (const ticket of tickets.reverse()) {
-    doing.set(ticket.targetAgent, { text: `answers ${who(ticket.from)}`, href: address(`tickets/${ticket.ticketId}`) });
+    doing.set(ticket.targetAgent, { text: `answers ${ticket.from}`, href: address(`tickets/${ticket.ticketId}`) });
   }
-  for (const run of runs) doing.set(who(run.startedBy), { text: `runs ${counted(run.operations, "operation")}`, href: address(`runs/${run.runId}`) });
+  for (const run of runs) doing.set(handleOf(run.startedBy), { text: `runs ${counted(run.operations, "operation")}`, href: address(`runs/${run.runId}`) });
   for (const { principal, summary, approvalId } of approvals) {
-    doing.set(who(principal), { text: `waits for you: ${summary}`, href: address(`approvals/${approvalId}`) });
+    doing.set(handleOf(principal), { text: `waits for you: ${summary}`, href: address(`approvals/${approvalId}`) });
   }
   return doing;
 }
@@ -171,7 +171,7 @@ function commandCard(item, reload) {
   return h("li", { class: "card command-card" },
     h("code", { class: "command-line" }, visibleText(command)),
     h("p", { class: "muted" },
-      () => badge(state(), state().startsWith("exit") ? (state() === "exit 0" ? "ok" : "bad") : toneOf(state())), " ", visibleText(who(startedBy)), " ", time(startedAt),
+      () => badge(state(), state().startsWith("exit") ? (state() === "exit 0" ? "ok" : "bad") : toneOf(state())), " ", visibleText(startedBy), " ", time(startedAt),
       runId && [" · ", h("a", { href: address(`runs/${runId}`) }, "its run")]),
     h("div", { class: "actions" },
       actionButton(() => (log.value ? "Read again" : "Output"), look),
@@ -245,7 +245,7 @@ function eventRow({ at, kind, event, id, principal, agentId, from, status, text 
   return h("li", { class: "event" },
     time(at), badge(kind),
     h("span", null,
-      actor && [h("strong", null, visibleText(who(actor))), " "], visibleText(event),
+      actor && [h("strong", null, visibleText(actor)), " "], visibleText(event),
       agentId && actor !== agentId && [" \u2192 ", h("strong", null, visibleText(agentId))],
       status && [" ", badge(status.replaceAll("_", " "), toneOf(status))],
       about && [" ", PAGES[kind] && id ? h("a", { href: address(`${PAGES[kind]}/${id}`), title: id }, visibleText(about)) : visibleText(about)]));

@@ -117,11 +117,11 @@ export const took = (ms) => (ms < 10_000 ? `${number(ms)} ms` : duration(ms));
 /** "1 file", "2 files". @param {number} count @param {string} word */
 export const counted = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
-/** `agent:Jerry` as people say it. @param {string | null | undefined} principal */
-export const who = (principal) => (principal ?? "").replace(/^agent:/, "");
+/** The handle of `agent:Jerry`. Lists show the whole: an agent may be called `Local`. @param {string | null | undefined} principal */
+export const handleOf = (principal) => (principal ?? "").replace(/^agent:/, "");
 
-/** @param {string} id */
-export const shortId = (id) => (id.length > 20 ? `${id.slice(0, 18)}\u2026` : id);
+/** Both ends: many ids begin with the time, and those of one day look the same there. @param {string} id */
+export const shortId = (id) => (id.length > 22 ? `${id.slice(0, 13)}\u2026${id.slice(-8)}` : id);
 
 /** Whole behind the `@`: a long handle must not hide whose machine it is on. @param {string} handle */
 export function shortHandle(handle) {

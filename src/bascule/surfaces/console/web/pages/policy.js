@@ -5,7 +5,7 @@ import { compare, diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, countdown, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, counted, facts, heading, keepAddress, longText, onEvents, settled, stable, toneOf, who } from "./parts.js";
+import { actionButton, address, counted, facts, heading, keepAddress, longText, onEvents, settled, stable, toneOf } from "./parts.js";
 
 const RECORDS = 1_000;
 
@@ -121,7 +121,7 @@ function replay(text) {
   const columns = [
     { title: "Record", cell: (change) => `#${change.seq}` },
     { title: "When", cell: (change) => time(change.at) },
-    { title: "Who", cell: (change) => visibleText(who(change.principal)) },
+    { title: "Who", cell: (change) => visibleText(change.principal) },
     { title: "Method", cell: (change) => h("code", null, visibleText(change.method)) },
     { title: "About", cell: (change) => visibleText(change.subject ?? "") },
     { title: "Was", cell: (change) => badge(change.was, toneOf(change.was)) },

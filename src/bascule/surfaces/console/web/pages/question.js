@@ -2,8 +2,9 @@
 /** A question in words that an agent asked the person. An answer is an answer: it is never consent to anything. */
 import { computed, h, onCleanup, show, signal } from "../view.js";
 import { get } from "../api.js";
-import { STATES, entries, noteTicket, questionOf } from "../inbox.js";
+import { STATES, asker, entries, noteTicket, questionOf } from "../inbox.js";
 import { act } from "../proof.js";
+import { readUntilDone } from "./approval.js";
 import { on } from "../stream.js";
 import { badge, code, countdown, failure, json, kbd, time, visibleText } from "../widgets.js";
 
@@ -16,16 +17,12 @@ export function questionDetail(id, tools) {
   const error = signal(/** @type {any} */ (null));
   const busy = signal(false);
   const load = async () => {
-    try {
-      ticket.value = await get(`/tickets/${encodeURIComponent(id)}`);
-      noteTicket(ticket.peek());
-    } catch (caught) {
-      error.value = caught;
-    }
+    ticket.value = await get(`/tickets/${encodeURIComponent(id)}`);
+    noteTicket(ticket.peek());
     tools.deaf.changed();
   };
-  load();
-  onCleanup(on("ticket", (item) => { if (item.id === id) load(); }));
+  readUntilDone(load, error);
+  onCleanup(on("ticket", (item) => { if (item.id === id) load().catch((caught) => { error.value = caught; }); }));
   const state = computed(() => entries.value.get(id)?.state ?? "pending");
 
   const answer = async (/** @type {string} */ text) => {
@@ -33,7 +30,9 @@ export function questionDetail(id, tools) {
     busy.value = true;
     error.value = null;
     try {
-      await act("replies.post", "/replies", { ticketId: id, payload: text }, "Answer as yourself", { lines: [`To ${ticket.peek().from}`, text], yes: "Send" });
+      await act("replies.post", "/replies", { ticketId: id, payload: text }, "Answer as yourself", {
+        lines: [`To ${asker(ticket.peek())}`, text], yes: "Send", ended: () => state.value !== "pending",
+      });
       drafts.delete(id);
       await load();
     } catch (caught) {
@@ -53,14 +52,14 @@ export function questionDetail(id, tools) {
       const plain = typeof view.payload === "string" || typeof view.payload?.question === "string";
       return h("div", { class: "question-inner" },
         h("header", { class: "question-head" },
-          h("div", { class: "row-top" }, h("strong", { class: "who" }, visibleText(view.from)), h("span", { class: "muted" }, "asks you"), badge("question", "info"),
-            h("span", { class: "grow" }), show(() => state.value === "pending", () => [h("span", { class: "muted" }, "answer within "), countdown(view.replyBy)])),
+          h("div", { class: "row-top" }, h("strong", { class: "who" }, visibleText(asker(view))), h("span", { class: "muted" }, "asks you"), badge("question", "info"),
+            h("span", { class: "grow" }), show(() => state.value === "pending", () => h("span", { class: "until muted" }, "answer within ", countdown(view.replyBy)))),
           h("p", { class: "muted" }, "Your answer goes to the agent as a message. It permits nothing: what a rule asks about is asked apart.")),
         h("div", { class: "question-frame" }, h("div", { class: "question-body", tabindex: 0, role: "region", "aria-label": "Question" },
           plain ? code(text, { class: "prose" }) : json(view.payload),
           h("p", { class: "muted" }, "Asked ", time(view.createdAt), " · ", h("a", { href: `#/tickets/${encodeURIComponent(id)}` }, id)))),
         show(() => state.value === "pending", () => h("div", { class: () => `answers ${tools.deaf.now.value ? "deaf" : ""}` },
-          choices.length ? h("div", { class: "choices" }, choices.map((item) => h("button", { type: "button", onclick: () => answer(item) }, visibleText(item)))) : null,
+          choices.length ? h("div", { class: "choices", tabindex: 0, role: "group", "aria-label": "Answers to choose from" }, choices.map((item) => h("button", { type: "button", onclick: () => answer(item) }, visibleText(item)))) : null,
           h("label", { class: "words", "data-key": "r" }, h("span", null, choices.length ? "Or in your words" : "Your answer", " ", kbd("r")), h("textarea", {
             "aria-keyshortcuts": "r",
             rows: 3, value: drafts.get(id) ?? "", ref: (/** @type {any} */ element) => { box = element; }, oninput: () => drafts.set(id, box.value),

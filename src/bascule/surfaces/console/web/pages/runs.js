@@ -5,7 +5,7 @@ import { diffView } from "../diff.js";
 import { act } from "../proof.js";
 import { h, list, show, signal } from "../view.js";
 import { badge, empty, failure, loaded, resource, table, time, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, follow, heading, heldList, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, took, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, follow, heading, heldList, keepAddress, longText, onEvents, perform, plain, settled, shortId, stable, toneOf, took } from "./parts.js";
 
 const STATUSES = ["running", "awaiting_approval", "completed", "error", "cancelled", "unknown"];
 const PAGE = 100;
@@ -39,7 +39,7 @@ function runList(query) {
   const columns = [
     { title: "Run", cell: (run) => h("code", null, shortId(run.runId)) },
     { title: "State", cell: (run) => [say(run.status), ...marks(run)] },
-    { title: "By", cell: (run) => visibleText(who(run.startedBy)) },
+    { title: "By", cell: (run) => visibleText(run.startedBy) },
     { title: "Space", class: "extra", cell: (run) => visibleText(spaceName(run.spaceId)) },
     { title: "Operations", class: "number extra", cell: (run) => run.operations },
     { title: "Started", cell: (run) => time(run.startedAt) },
@@ -90,7 +90,7 @@ function overview(answer, run, reload) {
   return h("div", { class: "stack" },
     facts([
       ["State", [say(answer.status), ...marks(run)]],
-      ["By", run.startedBy && visibleText(who(run.startedBy))],
+      ["By", run.startedBy && visibleText(run.startedBy)],
       ["Space", run.spaceId && visibleText(run.spaceId)],
       ["Started", run.startedAt && time(run.startedAt)],
       ["Took", run.endedAt && took(Date.parse(run.endedAt) - Date.parse(run.startedAt))],

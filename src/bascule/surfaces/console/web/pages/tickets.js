@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { act } from "../proof.js";
 import { batch, h, list, onCleanup, show, signal } from "../view.js";
 import { badge, duration, empty, failure, loaded, resource, time, virtualList, visibleText } from "../widgets.js";
-import { actionButton, address, bytes, counted, facts, heldList, keepAddress, number, onEvents, payload, perform, settled, shortId, stable, toneOf, who } from "./parts.js";
+import { actionButton, address, bytes, counted, facts, heldList, keepAddress, number, onEvents, payload, perform, settled, shortId, stable, toneOf } from "./parts.js";
 
 const STATUSES = ["pending", "delivered", "responded", "timeout", "cancelled"];
 /** One page of the daemon; the next is asked for before the end is in sight. */
@@ -102,7 +102,7 @@ function ticketList(query) {
 /** @param {any} ticket */
 const ticketRow = (ticket) => h("a", { class: "ticket-row", "data-row": "", href: address(`tickets/${ticket.ticketId}`) },
   badge(ticket.status, toneOf(ticket.status)),
-  h("span", { class: "parties" }, visibleText(who(ticket.from)), " \u2192 ", visibleText(ticket.targetAgent)),
+  h("span", { class: "parties" }, visibleText(ticket.from), " \u2192 ", visibleText(ticket.targetAgent)),
   h("span", { class: "muted id" }, visibleText(shortId(ticket.ticketId))),
   h("span", { class: "muted size" }, bytes(ticket.payloadBytes)),
   time(ticket.createdAt));
@@ -157,7 +157,7 @@ function timeline(ticket, reload) {
 
 /** @param {string} name @param {string} by @param {string | null} at @param {string} tone @param {any} body */
 const step = (name, by, at, tone, body) => h("li", { class: `step ${tone}` },
-  h("p", { class: "step-head" }, name, by && [" ", h("strong", null, visibleText(who(by)))], " ", at && time(at)), body);
+  h("p", { class: "step-head" }, name, by && [" ", h("strong", null, visibleText(by))], " ", at && time(at)), body);
 
 /** @param {Record<string, any> | null | undefined} value */
 const metadata = (value) => value && Object.keys(value).length > 0
@@ -190,10 +190,10 @@ function conversation(conversationId) {
       const ticket = item.peek();
       return h("li", { class: "step" },
         h("p", { class: "step-head" }, () => badge(item.value.status, toneOf(item.value.status)), " ",
-          h("a", { "data-row": "", href: address(`tickets/${ticket.ticketId}`) }, visibleText(who(ticket.from)), " \u2192 ", visibleText(ticket.targetAgent)), " ", time(ticket.createdAt)),
+          h("a", { "data-row": "", href: address(`tickets/${ticket.ticketId}`) }, visibleText(ticket.from), " \u2192 ", visibleText(ticket.targetAgent)), " ", time(ticket.createdAt)),
         payload(ticket.payload, "Message"),
         () => (item.value.replies ?? []).map((reply) => h("div", { class: "answer" },
-          h("p", { class: "step-head" }, h("strong", null, visibleText(who(reply.from))), " ", time(reply.at)), payload(reply.payload, "Reply"))));
+          h("p", { class: "step-head" }, h("strong", null, visibleText(reply.from)), " ", time(reply.at)), payload(reply.payload, "Reply"))));
     }))));
 }
 
