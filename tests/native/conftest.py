@@ -32,12 +32,12 @@ def short_path():
 
 @pytest.fixture
 def mount_small():
-    """`mount_small(place)`: a disk of two megabytes."""
+    """`mount_small(place)`: a disk of two megabytes, or of another size."""
     mounted = []
 
-    def mount(place):
+    def mount(place, size="2m"):
         place.mkdir(parents=True, mode=0o700)
-        command = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", place]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", place]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode:
             assert os.environ.get("CI") != "true", done.stderr

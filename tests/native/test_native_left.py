@@ -202,3 +202,14 @@ def test_bascule_undo_last_never_takes_an_older_call_for_one_that_is_not_over(sc
     assert "a process of the call still runs" in done.stderr
     assert (scene.root / "older.txt").exists()
     opened(gate)
+
+
+def test_calls_in_quick_succession_are_told_apart(scene, client):
+    """The second one begins when the first was reported, and its tree is taken when that of the first is."""
+    was = snapshot(scene.root)
+    first = client.run("echo 1 > src/m1.py; rm -rf tests")
+    second = client.run("echo 2 > src/m1.py; rm -rf src/deep")
+    scene.undo(second)
+    undone = scene.undo(first)
+    assert "leftAlone" not in undone
+    assert snapshot(scene.root) == was

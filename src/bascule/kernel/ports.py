@@ -260,6 +260,9 @@ class NativeRuns(Protocol):
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         """`gone` is settled when the client no longer waits: its call may be at work from then on."""
 
+    def reported(self, run_id: str) -> None:
+        """The call is over: the next one waits for `end`, or until `left_running` is said."""
+
     def left_running(self, run_id: str, why: str) -> bool:
         """The call is over, and the run is not, because of a process; False when it ended otherwise meanwhile."""
 

@@ -29,7 +29,7 @@ _METHODS = {
 }
 # Events at which a client takes a no about a call of a tool. A no to anything else would lock its user out.
 _CAN_REFUSE = frozenset(["PreToolUse", "BeforeTool", "PermissionRequest"])
-# A destructive call waits for its checkpoint, which in the largest project takes half a minute.
+# A call waits for the tree before it, in the largest project half a minute.
 ANSWER_SECONDS = 60.0
 # As long as the daemon holds a call for a person, and a little.
 HOLD_SECONDS = 30.0

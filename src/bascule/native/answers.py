@@ -39,8 +39,11 @@ def without_undo(client: Client, output: dict[str, Any], note: str) -> dict[str,
     """
     words = f"Bascule: {note}"
     decided = output.get("hookSpecificOutput", {})
+    if decided.get("permissionDecision") == "ask":
+        # The person who is asked should know.
+        asked = {**decided, "permissionDecisionReason": f"{decided['permissionDecisionReason']} {words}"}
+        return {**output, "hookSpecificOutput": asked}
     if "permissionDecision" in decided or "decision" in output:
-        # What a client does with both is not known of all three.
         return output
     before = [decided["additionalContext"]] if "additionalContext" in decided else []
     shown = {"systemMessage": words} if client == "claude" else {}

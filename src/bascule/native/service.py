@@ -268,13 +268,20 @@ class Native:
         return HookAnswer(record="observed", run_id=ended.run_id)
 
     def _end_later(self, session: Session, call: OpenCall, *, ok: bool) -> None:
+        if call.run_id is not None:
+            self._runs.reported(call.run_id)
         self._tasks.start(self._end(session, call, ok=ok), f"end {call.run_id}")
 
     async def _end(self, session: Session, call: OpenCall, *, ok: bool) -> None:
         if call.run_id is None:
             return
-        note = await self._left(session, call, call.run_id) if call.began_ticks else None
-        paths = await self._runs.end(call.run_id, ok=ok, note=note)
+        note: str | None = None
+        try:
+            if call.began_ticks:
+                note = await self._left(session, call, call.run_id)
+        finally:
+            # The next call waits for it.
+            paths = await self._runs.end(call.run_id, ok=ok, note=note)
         root = session.directory or "/"
         self.sessions.changed(session, tuple(f"{root}/{path}" for path in paths))
 

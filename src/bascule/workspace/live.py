@@ -106,6 +106,8 @@ class Run:
         # Of a native call: its end is under way; or its client has reported the end, and a process of it still runs.
         self.ending = False
         self.left_running: str | None = None
+        # Until either is known.
+        self.settling: asyncio.Future[None] | None = None
         # What it was asked before `answer` came.
         self.asked: RunQuestion | None = None
         # The workspace it works in, when that is a copy.

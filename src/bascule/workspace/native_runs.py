@@ -67,7 +67,7 @@ class NativeRuns:
         self._tasks = tasks
         self.patience = timedelta(milliseconds=limits.native_checkpoint_ms)
         # Ends under way, by space: the checkpoint before a call is taken after the one that ends another.
-        self._endings: dict[str, set[asyncio.Task[tuple[str, ...]]]] = {}
+        self._endings: dict[str, set[asyncio.Future[Any]]] = {}
         runs.end_native = self._end_early
 
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
@@ -118,7 +118,21 @@ class NativeRuns:
         if run is None or run.ending:
             return False
         run.left_running = why
+        self._settle(run)
         return True
+
+    def reported(self, run_id: str) -> None:
+        run = self._runs.live.get(run_id)
+        if run is not None and not run.ending and run.settling is None:
+            run.settling = asyncio.get_running_loop().create_future()
+            self._endings.setdefault(run.record.space_id, set()).add(run.settling)
+
+    def _settle(self, run: Run) -> None:
+        """The next call waits for it no longer."""
+        settling, run.settling = run.settling, None
+        if settling is not None:
+            settling.set_result(None)
+            self._endings[run.record.space_id].discard(settling)
 
     async def end(self, run_id: str, *, ok: bool, note: str | None = None) -> tuple[str, ...]:
         """Paths that it changed. Nothing happens where the run is over already."""
@@ -131,6 +145,7 @@ class NativeRuns:
         endings = self._endings.setdefault(run.record.space_id, set())
         endings.add(task)
         task.add_done_callback(endings.discard)
+        self._settle(run)
         return await asyncio.shield(task)
 
     async def _end(self, run: Run, *, ok: bool) -> tuple[str, ...]:

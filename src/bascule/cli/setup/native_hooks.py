@@ -13,7 +13,7 @@ from bascule.cli.setup.json_text import BadJson, JsonText
 from bascule.cli.setup.planning import SERVER, Planner, SetupRequest
 
 PROGRAM = "bridge-native"
-# A destructive call waits for its checkpoint, in the largest project half a minute.
+# A call waits for the tree before it, in the largest project half a minute.
 TIMEOUT_SECONDS = 60
 # At a dialog a hook waits for a person, as long as their question lives at the desk; the dialog stays usable.
 DIALOG_SECONDS = 16 * 60
