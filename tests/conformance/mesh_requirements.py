@@ -141,7 +141,7 @@ MESH-TRUST-8 must done
 MESH-TRUST-9 must done
     Everybody of another machine is a stranger, its person too; the person here and sandboxes are not written to.
 MESH-TRUST-10 must done
-    A machine of another person is asked about once, by its key; a no is told to it.
+    A machine of another person is asked about once, by its key, until the answer is taken back; it hears a no at once.
 MESH-TRUST-11 must done
     At a server of ours a machine writes under its own name and reads what is its own, and empties no board.
 MESH-TRUST-12 must done

@@ -1,5 +1,6 @@
 """A node of the mesh that lies: it has a good card, and everything else may be forged."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,13 +8,14 @@ import msgspec
 import pytest
 from machines import Machine, Machines
 
-from bascule.foundation.errors import BasculeError, Forbidden
+from bascule.foundation.errors import BasculeError, Forbidden, NotFound
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.rows import OTHER_NODE
 from bascule.mesh import arrivals, envelope
 from bascule.mesh.cards import Keys, bytes_of
 from bascule.mesh.envelope import BadEnvelope, Opened, Pair
 from bascule.mesh.protocol import VERSION, Anchor, Body, Item, Offer, Receipt, Reply, Taken
+from bascule.testing.policies import preset
 from gabp import codec
 
 
@@ -347,6 +349,87 @@ def test_a_machine_of_another_person_that_was_denied_is_told_so(strangers: Machi
     strangers.settle()
     assert bob.show(ticket)["status"] == "cancelled"
     assert laptop.take("Ada") == []
+
+
+def _answer(laptop: Machine, strangers: Machines, decision: str) -> dict[str, Any]:
+    (question,) = laptop.call("person", "approvals.list")
+    shown: dict[str, Any] = laptop.call("person", "approvals.show", {"approvalId": question["approvalId"]})
+    laptop.call("person", "approvals.decide", {"approvalId": question["approvalId"], "decision": decision})
+    strangers.settle()
+    return shown
+
+
+@pytest.mark.req("MESH-TRUST-10")
+def test_a_question_about_a_machine_says_how_long_its_answer_holds_and_offers_no_minutes(strangers: Machines) -> None:
+    laptop, bob = strangers["laptop"], strangers["bob"]
+    _set_person(laptop)
+    bob.send("Eve", "Ada@laptop")
+    strangers.settle()
+    shown = _answer(laptop, strangers, "approved")
+    assert shown["lasts"] == "for this machine, until you take it back (bascule mesh forget NODE)"
+    assert "offers" not in shown
+
+
+@pytest.mark.req("MESH-TRUST-10")
+def test_a_no_is_told_at_once_as_a_yes_is(strangers: Machines) -> None:
+    """No time passes: nothing waits for a next try."""
+    laptop, bob = strangers["laptop"], strangers["bob"]
+    _set_person(laptop)
+    ticket = bob.send("Eve", "Ada@laptop")
+    strangers.settle()
+    strangers.advance(13 * 60)
+    strangers.settle()
+    assert bob.show(ticket)["status"] == "pending"
+    _answer(laptop, strangers, "denied")
+    assert bob.show(ticket)["status"] == "cancelled"
+
+
+@pytest.mark.req("MESH-TRUST-10")
+@pytest.mark.parametrize(("first", "allowed"), [("approved", True), ("denied", False)])
+def test_an_answer_is_listed_and_taken_back_and_the_next_message_asks_anew(
+    strangers: Machines, first: str, allowed: bool
+) -> None:
+    laptop, bob = strangers["laptop"], strangers["bob"]
+    _set_person(laptop)
+    assert laptop.call("local", "mesh.met") == []
+    bob.send("Eve", "Ada@laptop", "one")
+    strangers.settle()
+    _answer(laptop, strangers, first)
+    (listed,) = laptop.call("local", "mesh.met")
+    assert listed == {"node": "bob", "owner": "Bob", "allowed": allowed}
+    second = bob.send("Eve", "Ada@laptop", "two")
+    strangers.settle()
+    assert laptop.call("person", "approvals.list") == [], "nobody is asked a second time"
+    assert bob.show(second)["status"] == ("pending" if allowed else "cancelled")
+    with pytest.raises(Forbidden):
+        laptop.call("local", "mesh.forget", {"node": "bob"})
+    assert laptop.call("person", "mesh.forget", {"node": "bob"}) == listed
+    assert laptop.call("local", "mesh.met") == []
+    with pytest.raises(NotFound, match="nothing was answered"):
+        laptop.call("person", "mesh.forget", {"node": "bob"})
+    bob.send("Eve", "Ada@laptop", "three")
+    strangers.settle()
+    _answer(laptop, strangers, "approved")
+    assert [each["payload"] for each in laptop.take("Ada")] == (["one", "two", "three"] if allowed else ["three"])
+
+
+@pytest.mark.req("MESH-TRUST-10")
+def test_what_the_policy_refuses_is_no_answer_of_the_person(strangers: Machines) -> None:
+    laptop, bob = strangers["laptop"], strangers["bob"]
+    _set_person(laptop)
+    standard = laptop.house.gate.policy
+    laptop.house.gate.policy = preset("restrictive")
+    ticket = bob.send("Eve", "Ada@laptop", "one")
+    strangers.settle()
+    assert bob.show(ticket)["status"] == "cancelled"
+    assert "restrictive policy" in json.dumps(bob.show(ticket))
+    assert laptop.call("local", "mesh.met") == []
+    laptop.house.gate.policy = standard
+    strangers.advance(61)
+    bob.send("Eve", "Ada@laptop", "two")
+    strangers.settle()
+    _answer(laptop, strangers, "approved")
+    assert [each["payload"] for each in laptop.take("Ada")] == ["two"]
 
 
 @pytest.mark.req("MESH-TRUST-10")

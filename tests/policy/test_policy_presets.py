@@ -62,6 +62,7 @@ ADMIN = (
     "mesh.accept",
     "mesh.deny",
     "mesh.revoke",
+    "mesh.forget",
     "mesh.keep",
     "mesh.leave",
 )

@@ -111,6 +111,8 @@ class ApprovalView(Result, frozen=True, kw_only=True):
     waiting: int = 0
     decided_at: str | None = None
     decided_reason: str | None = None
+    # What a yes holds for, where that is more than this one call.
+    lasts: str | None = None
     # The timed rules that approving may make, printed in full.
     offers: list["RuleOffer"] = []
     history: AskerHistory | None = None

@@ -176,6 +176,7 @@ class Consent:
             waiting=self._desk.waiting(approval.approval_id),
             decided_at=rfc3339(approval.decided_at) if approval.decided_at is not None else None,
             decided_reason=approval.decided_reason,
+            lasts=asked.lasts,
             offers=offers if whole else [],
         )
 

@@ -296,7 +296,7 @@ def _given(args: argparse.Namespace) -> Choice | None:
 def ask_how(view: dict[str, Any]) -> Choice | None:
     """Once, for the run, or by a rule; what a rule would mean is printed before it can be chosen."""
     offers = {str(offer["number"]): offer for offer in view.get("offers", ())}
-    words = ["y = once"]
+    words = [f"y = {view.get('lasts', 'once')}"]
     if view.get("runId"):
         words.append("r = all that this run asks")
     words += [
@@ -414,7 +414,7 @@ def _answer(client: SyncClient, view: dict[str, Any]) -> None:
     sys.stderr.write("\a")
     show(render_question(view, terminal_columns()))
     while True:
-        answer = ask_on_tty("y = yes, once; n = no; s = how; Enter = later: ").lower()
+        answer = ask_on_tty(f"y = yes, {view.get('lasts', 'once')}; n = no; s = how; Enter = later: ").lower()
         if answer in ("y", "n", "s", ""):
             break
     choice = {"y": Choice("approved"), "n": Choice("denied"), "": None}.get(answer)

@@ -26,7 +26,11 @@ def question_of(passage: "Passage", verdict: Verdict, resolution: Resolution) ->
         summary, preview = default_summary(name, params_json), default_preview(name, call.params)
     else:
         summary, preview = resolution.summary, resolution.preview
+    lasts = passage.method.row.lasts
     same, offers = all_offers(call.principal, name, call.params, resolution.bound, resolution.offers)
+    if lasts is not None:
+        # It is not for this call alone: there is nothing to allow for a while.
+        same, offers = None, ()
     return Question(
         principal=call.principal,
         method=name,
@@ -41,6 +45,7 @@ def question_of(passage: "Passage", verdict: Verdict, resolution: Resolution) ->
         operation_id=passage.operation_id,
         offers=offers,
         exact=same,
+        lasts=lasts,
     )
 
 

@@ -170,6 +170,8 @@ class Row:
     stopped: Callable[[Any], bool] | None = None
     # Taken however often its caller calls: who floods us must not drown the call that ends it.
     urgent: bool = False
+    # What a yes holds for, where that is more than the one call: shown with the question, in place of "once".
+    lasts: str | None = None
     # It only looks, so a person who has signed in need not prove it again.
     looks: bool = False
     # Of a row that is anyone's: whose call it may be when the caller is not on this machine. None: such a caller is
@@ -292,14 +294,16 @@ class Changes(Row, Generic[P, R]):
         stopped: Callable[[Any], bool] | None = None,
         urgent: bool = False,
         outside: Who | None = None,
+        lasts: str | None = None,
     ) -> None:
         """`asks`: a rule that says `ask` puts it before the person; else such a call is refused. `stopped`: which
-        calls are taken while everything is stopped, where the effect does not say it."""
+        calls are taken while everything is stopped, where the effect does not say it. `lasts`: see `Row.lasts`."""
         super().__init__(name, summary, *routes, effect=effect, who=who, proof=proof)
         self.consent = Consent.HOLD if asks else Consent.NEVER
         self.stopped = stopped
         self.urgent = urgent
         self.outside = outside
+        self.lasts = lasts
 
     def bind(self, handler: "Callable[[Call, P, Transaction], Answer[R] | None]") -> Bound:
         """The handler returns None where `tx.then` makes the answer."""

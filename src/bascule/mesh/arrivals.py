@@ -85,12 +85,13 @@ class Arrivals:
         publish: Callable[[Fact], None],
         on_hello: Callable[[Node, Hello], None],
         on_lost_life: Callable[[Node], None],
-        on_stranger: Callable[[Node], None],
+        on_stranger: Callable[[Node], str | None],
         timers: Timers,
         max_items: int = MAX_ITEMS_PER_SECOND,
     ) -> None:
         """`on_lost_life`: a letter of a life that its node has forgotten, because it was restored from a backup.
-        `on_stranger`: a node of another person offers something, and nobody was asked about it yet."""
+        `on_stranger`: a node of another person offers something, and nobody was asked about it yet; it says
+        why that is refused, if it is."""
         self._state = state
         self._clock = clock
         self._mail = mail
@@ -210,7 +211,8 @@ class Arrivals:
             self._confirm(name, _replace(taken, refused="late"))
         elif not node.own and (peer.met is None or peer.met_key != node.card.sign):
             # It comes again; by then a person may have answered.
-            self._on_stranger(node)
+            if (why := self._on_stranger(node)) is not None:
+                self._refuse(name, item, "policy", why)
         elif not node.own and peer.met is False:
             self._refuse(name, item, "policy", "its person does not take messages of this machine")
         elif item.any and not self._mail.has_free_member(item.target):

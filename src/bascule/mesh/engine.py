@@ -113,7 +113,7 @@ class Engine:
             on_stranger=self._ask_about,
         )
         # Of another person's machine the outbox has what waited for a yes.
-        self.meetings = Meetings(state, journal, call=self._arrivals.call, on_met=self.hello)
+        self.meetings = Meetings(state, journal, clock, self.nodes, call=self._arrivals.call, on_answer=self.hello)
         # Why nothing is sent or taken any more; None while all is well.
         self.halted: str | None = None
         # Called with the reason when this node must stop: its disk was copied.
@@ -417,8 +417,8 @@ class Engine:
         ]
         self.post.put(Board.DIRECTORY, self.identity.node, signed_listing(self.identity, agents))
 
-    def _ask_about(self, stranger: Node) -> None:
-        self.meetings.ask(stranger)
+    def _ask_about(self, stranger: Node) -> str | None:
+        return self.meetings.ask(stranger)
 
     # -- the broker's port --
 

@@ -140,6 +140,33 @@ MEET = Changes[MeetParams, None](
     effect=Effect.MESSAGE,
     who=OTHER_NODE,
     asks=True,
+    lasts="for this machine, until you take it back (bascule mesh forget NODE)",
+)
+
+
+class MetNode(Result, frozen=True, kw_only=True):
+    """What a person answered about a machine of somebody else."""
+
+    node: str
+    # Whose machine it is; nothing when it is not in the mesh any more.
+    owner: str | None = None
+    # Whether its agents may write to ours.
+    allowed: bool
+    # Another machine has that name by now, and is asked about anew.
+    replaced: bool = False
+
+
+MESH_MET = Reads[Nothing, list[MetNode]](
+    "mesh.met",
+    "List the machines of other people whose agents may write to ours, or may not, as a person answered.",
+    Http("GET", "/v1/mesh/met"),
+)
+MESH_FORGET = Changes[MeshNodeParams, MetNode](
+    "mesh.forget",
+    "Take back what was answered about another person's machine: its next message asks again.",
+    Http("POST", "/v1/mesh/nodes/{node}/forget"),
+    effect=Effect.ADMIN,
+    who=PERSON_ONLY,
 )
 
 # -- membership --

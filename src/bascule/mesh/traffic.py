@@ -19,6 +19,7 @@ from bascule.mesh.engine import Engine
 from bascule.mesh.identity import identity_of
 from bascule.mesh.leaving import end_all
 from bascule.mesh.machine_ports import PeerFacts
+from bascule.mesh.membership_protocol import MeshNodeParams
 from bascule.mesh.nodes import Cards
 from bascule.mesh.ports import Post, Reader
 from bascule.mesh.records import Membership
@@ -142,6 +143,8 @@ class MeshTraffic:
             rows.REPLY.bind(self._of_engine(lambda engine: engine.home.reply)),
             rows.REFUSED.bind(self._of_engine(lambda engine: engine.home.refused)),
             rows.MEET.bind(self._of_engine(lambda engine: engine.meetings.meet)),
+            rows.MESH_MET.bind(lambda _call, _params: [] if self.engine is None else self.engine.meetings.met()),
+            rows.MESH_FORGET.bind(self._forget),
             rows.MESH_ANCHORS.bind(self._anchors),
         ]
 
@@ -153,13 +156,19 @@ class MeshTraffic:
     def _anchors(self, call: Call, params: Nothing) -> Deferred[rows.PeerAnchors] | rows.PeerAnchors:
         return rows.PeerAnchors(anchors=[]) if self._witnesses is None else self._witnesses.ask()
 
+    def _forget(self, call: Call, params: MeshNodeParams, tx: Transaction) -> rows.MetNode:
+        return self._there().meetings.forget(call, params, tx)
+
+    def _there(self) -> Engine:
+        if self.engine is None:
+            raise Unavailable("this daemon is in no mesh", hint="`bascule mesh status`")
+        return self.engine
+
     def _of_engine(self, choose: "Callable[[Engine], Handler[P]]") -> "Handler[P]":
         """A handler of the engine that there is when the call comes."""
 
         def handle(call: Call, params: P, tx: Transaction) -> None:
-            if self.engine is None:
-                raise Unavailable("this daemon is in no mesh", hint="`bascule mesh status`")
-            choose(self.engine)(call, params, tx)
+            choose(self._there())(call, params, tx)
 
         return handle
 

@@ -45,6 +45,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     # call again: this digest is of its params.
     offers: tuple[Rule, ...] = ()
     exact: str | None = None
+    # What a yes holds for; None: for this one call.
+    lasts: str | None = None
     # A file with a picture of what it is about.
     picture: str | None = None
 

@@ -13,7 +13,7 @@ from bascule.foundation.text import one_line, visible
 from bascule.local_client.exits import CONFLICT, UNEXPECTED, USAGE, WrongUsage
 from bascule.mesh.cli.showing import show_nodes, show_status
 from bascule.mesh.membership_protocol import DEFAULT_LISTEN
-from bascule.programs.helpers.terminal import say, show, show_json
+from bascule.programs.helpers.terminal import say, show, show_json, show_table
 
 _POLL_SECONDS = 0.5
 
@@ -100,11 +100,16 @@ def _add_mesh(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
     status = verbs.add_parser("status", help="who is reachable, what waits, what is wrong and what to do (the default)")
     status.set_defaults(run=run_status)
+    met = verbs.add_parser("met", help="whose agents may write to yours, and whose may not: what you answered")
+    met.set_defaults(run=run_met)
+    forget = verbs.add_parser("forget", help="take such an answer back: the machine's next message asks you again")
+    forget.add_argument("node", metavar="NODE")
+    forget.set_defaults(run=run_forget)
     keep = verbs.add_parser("keep", help="after a disk was copied: this machine stays in the mesh, the copy leaves")
     keep.set_defaults(run=run_keep)
     leave = verbs.add_parser("leave", help="leave the mesh, or give up joining: keys and cards are deleted here")
     leave.set_defaults(run=run_leave)
-    for verb in (new, init, invite, status, keep, leave):
+    for verb in (new, init, invite, status, met, forget, keep, leave):
         _common(verb, below=True)
 
 
@@ -333,6 +338,36 @@ def run_status(args: argparse.Namespace) -> int:
     else:
         show_status(status)
     return UNEXPECTED if status.get("faults") else 0
+
+
+def run_met(args: argparse.Namespace) -> int:
+    answers = ask(args, "mesh.met")
+    if args.json:
+        show_json(answers)
+        return 0
+    if not answers:
+        show("you were asked about no machine of other people, or nothing that you answered holds")
+        return 0
+    rows = [
+        (each["node"], one_line(each.get("owner", "-")), "yes" if each["allowed"] else "no", _held(each))
+        for each in answers
+    ]
+    show_table(("NODE", "OWNER", "MAY WRITE", "UNTIL"), rows)
+    return 0
+
+
+def _held(answer: dict[str, Any]) -> str:
+    if answer.get("replaced"):
+        return "over: another machine has that name"
+    return f"you take it back: bascule mesh forget {answer['node']}"
+
+
+def run_forget(args: argparse.Namespace) -> int:
+    answer = ask_as_person(args, "mesh.forget", {"node": args.node})
+    show_json(answer) if args.json else show(
+        f"your answer about {args.node} is taken back: its next message asks again"
+    )
+    return 0
 
 
 def run_keep(args: argparse.Namespace) -> int:

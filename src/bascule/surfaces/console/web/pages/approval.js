@@ -271,14 +271,14 @@ function answers({ ids, all, picked, complete, seenAll, tools, read, stateOf }) 
     }))),
     h("div", { class: "actions" },
       h("button", { class: "primary", type: "button", "data-key": "a", "aria-keyshortcuts": "a", "aria-disabled": () => (shut.value || busy.value ? "true" : null), title: shut, onclick: approve },
-        kbd("a"), () => (busy.value === "approve" ? "Waiting for you…" : single ? inButton(choice.value) : `Approve ${picked.value.length}`)),
+        kbd("a"), () => (busy.value === "approve" ? "Waiting for you…" : single ? inButton(choice.value, view.lasts) : `Approve ${picked.value.length}`)),
       h("button", { class: "danger", type: "button", "data-key": "d", "aria-keyshortcuts": "d", "aria-disabled": () => (busy.value ? "true" : null), onclick: deny }, kbd("d"), () => (single ? "Deny" : `Deny ${picked.value.length}`)),
       h("button", { type: "button", "data-key": "r", "aria-keyshortcuts": "r", onclick: denyWithWords }, kbd("r"), () => (words.value ? "Send these words" : "Deny with words")),
       h("button", { class: "quiet", type: "button", onclick: () => tools.goNext() }, "Not now")));
 }
 
-/** @param {Choice} choice */
-const inButton = (choice) => (choice.scope === "once" ? "Approve once" : choice.scope === "run" ? "Approve for this run" : `Approve, and allow for ${choice.minutes} min`);
+/** @param {Choice} choice @param {string} [lasts] what a yes holds for, where that is more than one call */
+const inButton = (choice, lasts) => (choice.scope === "once" ? (lasts ? `Approve ${lasts}` : "Approve once") : choice.scope === "run" ? "Approve for this run" : `Approve, and allow for ${choice.minutes} min`);
 
 /** @param {Choice} choice @param {any[]} offers */
 function inWords(choice, offers) {
