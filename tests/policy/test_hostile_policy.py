@@ -39,11 +39,11 @@ def compared(monkeypatch):
     """The paths that are compared with a glob."""
     found = []
 
-    def path_matches(glob, path, *, exact):
+    def matches_any(globs, path):
         found.append(path)
         return False
 
-    monkeypatch.setattr(rules, "path_matches", path_matches)
+    monkeypatch.setattr(rules, "matches_any", matches_any)
     return found
 
 

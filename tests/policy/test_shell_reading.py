@@ -63,9 +63,13 @@ def test_the_same_command_twice_is_one_line():
         ("find . -exec ./check.sh {} +", ("check.sh",)),
         ("S=build.sh; sh $S", ("build.sh",)),
         ("node -r ./hook.js app.js", ("hook.js", "app.js")),
-        # Not the workspace's, not a file, or not known.
-        ("/usr/bin/ls; sh /opt/x.sh; sh ~/x.sh", ()),
-        ("../x; sh ../y.sh", ()),
+        # Which of them are the workspace's is seen where its directory is known.
+        ("sh /abs/x.sh; sh /abs/./y.sh; /abs/z", ("/abs/x.sh", "/abs/y.sh", "/abs/z")),
+        ("cd /abs/dir && sh x.sh", ("x.sh", "/abs/dir/x.sh")),
+        ("sh /proc/self/cwd/x.sh; sh /proc/thread-self/root/abs/y.sh", ("x.sh", "/abs/y.sh")),
+        ("../x; sh ../y.sh; sh ~/x.sh", ("../x", "../y.sh", "~/x.sh")),
+        # The machine's own, not a file, or not known.
+        ("/usr/bin/ls", ()),
         ("python -c 'print(1)'; python -m pytest", ()),
         ("sh -c 'ls'", ()),
         ("ls x.sh; cat tool.py", ()),

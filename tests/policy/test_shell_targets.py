@@ -135,7 +135,7 @@ def test_what_is_not_a_secret_is_read_freely(command):
         ("wget https://x", ("network",)),
         ("wget --post-file=a https://x", ("network", "sends")),
         ("git fetch", ("network",)),
-        ("git push --force", ("network", "sends")),
+        ("git push --force", ("destructive", "network", "sends")),
         ("git -C sub push", ("network", "sends")),
         ("git status", ()),
         ("npm ci", ("network",)),

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from adapters.sandbox.canary import NAME, RULES, canary_in
 from adapters.sandbox.cells import a_space
+from bascule.kernel.call import agent_principal
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
+from bascule.testing.policies import standard
 from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from policy.corpus import denied, fill, harmless
 
@@ -119,6 +121,23 @@ def test_what_is_denied_is_reported_with_its_rule(tmp_path: Path):
             assert outcome.note == "'git' is blocked by rule no-git-push; 'printenv' is blocked by rule no-env"
             denied = [(run.argv[0], run.denied) for run in outcome.programs if run.denied]
             assert denied[:2] == [("git", "no-git-push"), ("printenv", "no-env")]
+
+    asyncio.run(story())
+
+
+def test_what_only_asks_is_not_stopped_when_code_executes_it(tmp_path: Path):
+    """The supervisor knows the rules that deny: a delete that code starts runs, and the sandbox holds it."""
+    rules = standard().program_rules(agent_principal("Jerry"))
+    code = "import subprocess as s; s.run(['rm', '-rf', 'gone']); s.run(['sudo', 'id'])"
+
+    async def story():
+        async with a_space(tmp_path) as space:
+            (space.path / "gone").mkdir()
+            outcome = await space.run(f'python3 -c "{code}"', rules=rules)
+            assert not (space.path / "gone").exists()
+            assert any(run.argv[:2] == ("rm", "-rf") and run.denied is None for run in outcome.programs)
+            # The control: what is denied is denied here as well, where there is such a program.
+            assert all(run.denied == "no-superuser" for run in outcome.programs if run.path.endswith("/sudo"))
 
     asyncio.run(story())
 

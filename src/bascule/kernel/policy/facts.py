@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from bascule.kernel.policy.paths import normal, shell_path
-from bascule.kernel.policy.shell.reading import Command, Reading, places_of, read
+from bascule.kernel.policy.shell.reading import MAX_PLACED, READINGS_KEPT, Command, Reading, read
 from bascule.kernel.policy.shell.targets import written
 from bascule.kernel.policy.shell.traits import (
     DESTRUCTIVE,
@@ -65,6 +66,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     redirected: bool = False
     # Which path made a trait of where it lies, for `{path}` in a rule's words.
     blamed: tuple[tuple[str, str], ...] = ()
+    # Folded names of the programs: most rules are about one that is not among them.
+    programs: frozenset[str] = frozenset()
 
 
 NOTHING = Facts()
@@ -90,16 +93,49 @@ def _of_command(command: Any, cwd: Any, env: Any) -> Facts:
     if not isinstance(command, str):
         return Facts(traits=(OPAQUE,), notes=("there is no command to read",))
     variables = {str(name): str(value) for name, value in env.items()} if isinstance(env, Mapping) else {}
+    return _of_text(command, cwd if isinstance(cwd, str) else "", tuple(sorted(variables.items())))
+
+
+# A call is decided, explained, shown and judged once more: its facts are worked out once.
+@lru_cache(READINGS_KEPT)
+def _of_text(command: str, cwd: str, env: tuple[tuple[str, str], ...]) -> Facts:
+    variables = dict(env)
     reading = read(command, variables)
     steering = [name for name, value in variables.items() if steers(name, value)]
-    found = {*reading.traits, *([ENVIRONMENT] if steering else [])}
+    looked = _Looked(reading, cwd)
+    paths = dict.fromkeys(shell_path(path, place) for path, place in looked.pairs(reading.writes))
+    found = {*reading.traits, *([ENVIRONMENT] if steering else []), *looked.traits}
     return Facts(
         commands=reading.commands,
         traits=tuple(trait for trait in TRAITS if trait in found),
-        paths=_paths(reading, cwd if isinstance(cwd, str) else ""),
-        notes=(*reading.notes, *(f"sets {name}, which other programs obey" for name in steering)),
+        paths=tuple(paths),
+        notes=(*reading.notes, *looked.notes, *(f"sets {name}, which other programs obey" for name in steering)),
         redirected=reading.redirected,
+        programs=_programs(reading),
     )
+
+
+def _programs(reading: Reading) -> frozenset[str]:
+    return frozenset(command.program.casefold() for command in reading.commands if command.program is not None)
+
+
+class _Looked:
+    """Paths seen from wherever a command may stand: its directory, and those it changes to. So many and no more."""
+
+    def __init__(self, reading: Reading, cwd: str) -> None:
+        self._places = [cwd, *(shell_path(change, cwd) for change in reading.places if change)]
+        self._left = MAX_PLACED
+        self.traits: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
+
+    def pairs(self, paths: Iterable[str]) -> list[tuple[str, str]]:
+        distinct = list(dict.fromkeys(paths))
+        if len(distinct) * len(self._places) > self._left:
+            self.traits = (OPAQUE,)
+            self.notes = (f"more than {MAX_PLACED} paths, seen from where it changes to",)
+            return []
+        self._left -= len(distinct) * len(self._places)
+        return [(path, place) for path in distinct for place in self._places]
 
 
 # -- tools outside of the sandbox -----------------------------------------------------------------
@@ -110,11 +146,13 @@ def _of_native(method: str, params: Any) -> Facts:
     if method not in COMMAND_METHODS | PATH_METHODS or not isinstance(root, str):
         return NOTHING
     home, cwd = _get(params, "home"), _get(params, "cwd")
-    project = Project(root, home if isinstance(home, str) else "")
     place = cwd if isinstance(cwd, str) and cwd else root
+    known_home = home if isinstance(home, str) else ""
     if method in COMMAND_METHODS:
-        patched = [path for path in _get(params, "writes") or () if isinstance(path, str)]
-        return _of_native_command(_get(params, "command"), project, place, patched)
+        command = _get(params, "command")
+        patched = tuple(path for path in _get(params, "writes") or () if isinstance(path, str))
+        return _of_native_command(command if isinstance(command, str) else None, root, known_home, place, patched)
+    project = Project(root, known_home)
     paths = [project.absolute(path, place) for path in _get(params, "paths") or () if isinstance(path, str)]
     writes, reads = (paths, []) if method == "native.write" else ([], paths)
     blamed = _blamed(project, writes, reads)
@@ -125,34 +163,39 @@ def _of_native(method: str, params: Any) -> Facts:
     )
 
 
-def _of_native_command(command: Any, project: Project, cwd: str, patched: list[str]) -> Facts:
-    if not isinstance(command, str):
+@lru_cache(READINGS_KEPT)
+def _of_native_command(command: str | None, root: str, home: str, cwd: str, patched: tuple[str, ...]) -> Facts:
+    if command is None:
         return Facts(traits=(OPAQUE,), notes=("there is no command to read",))
+    project = Project(root, home)
     reading = read(command)
-    places = [cwd, *(shell_path(change, cwd) for change in places_of(reading.commands) if change)]
-    writes = _everywhere(project, [*reading.writes, *patched], places)
+    looked = _Looked(reading, cwd)
+    # What it deletes first: that is what may be denied.
+    deleted = _everywhere(project, looked, _deleted(reading))
+    writes = _everywhere(project, looked, [*reading.writes, *patched])
     # A secret is one whichever program is given it: every word is looked at.
     words = [*reading.reads, *(path for each in reading.commands for path in _named_paths(each))]
-    blamed = _blamed(project, writes, _everywhere(project, words, places))
-    for target in _everywhere(project, _deleted(reading), places):
+    blamed = _blamed(project, writes, _everywhere(project, looked, words))
+    for target in deleted:
         if target == project.root:
             blamed.setdefault(GROUND, target)
-    found = {*reading.traits, *blamed}
-    if not patched and any(command.program in _PATCHING for command in reading.commands):
+    found = {*reading.traits, *blamed, *looked.traits}
+    if not patched and not _PATCHING.isdisjoint(_programs(reading)):
         found.add(UNPLACED)
     return Facts(
         commands=reading.commands,
         traits=tuple(trait for trait in TRAITS if trait in found),
         paths=tuple(dict.fromkeys(project.shown(path) for path in writes)),
-        notes=reading.notes,
+        notes=(*reading.notes, *looked.notes),
         redirected=reading.redirected,
         blamed=tuple(blamed.items()),
+        programs=_programs(reading),
     )
 
 
-def _everywhere(project: Project, paths: Iterable[str], places: list[str]) -> list[str]:
+def _everywhere(project: Project, looked: _Looked, paths: Iterable[str]) -> list[str]:
     """Each path from wherever the command may stand."""
-    return list(dict.fromkeys(project.absolute(path, place) for path in paths for place in places))
+    return list(dict.fromkeys(project.absolute(path, place) for path, place in looked.pairs(paths)))
 
 
 def _deleted(reading: Reading) -> list[str]:
@@ -188,12 +231,6 @@ def _blamed(project: Project, writes: list[str], reads: list[str]) -> dict[str, 
         if is_secret(path):
             blamed.setdefault(SECRET, path)
     return blamed
-
-
-def _paths(reading: Reading, cwd: str) -> tuple[str, ...]:
-    """Each written path from wherever the command may stand: its directory, and those it changes to."""
-    places = [cwd, *(shell_path(change, cwd) for change in places_of(reading.commands) if change)]
-    return tuple(dict.fromkeys(shell_path(path, place) for path in reading.writes for place in places))
 
 
 def _get(params: Any, name: str) -> Any:

@@ -48,6 +48,36 @@ def path_matches(glob: str, path: str, *, exact: bool) -> bool:
     return _compiled(_folded(glob), exact).fullmatch(_folded(path)) is not None
 
 
+def matches_any(globs: tuple[str, ...], path: str) -> bool:
+    """Whether one of many globs that restrict means the path: at the cost of one, for a path that none means."""
+    if not globs:
+        return False
+    if not path.isascii() or _TRAILING.search(path) is not None:
+        return any(path_matches(glob, path, exact=False) for glob in globs)
+    by_name, others = _by_name(globs)
+    # Anchored ones and those whose first name is a pattern are looked at; the rest only where that name is a step.
+    if others is not None and others.fullmatch(path) is not None:
+        return True
+    return any(
+        path_matches(glob, path, exact=False)
+        for step in dict.fromkeys(path.casefold().split("/"))
+        for glob in by_name.get(step, ())
+    )
+
+
+@lru_cache(64)
+def _by_name(globs: tuple[str, ...]) -> tuple[dict[str, list[str]], re.Pattern[str] | None]:
+    by_name: dict[str, list[str]] = {}
+    others = []
+    for glob in globs:
+        first = glob.partition("/")[0]
+        if not first or not first.isascii() or "*" in first or "?" in first:
+            others.append(_compiled(glob, exact=False).pattern)
+        else:
+            by_name.setdefault(first.casefold(), []).append(glob)
+    return by_name, re.compile("|".join(others), re.DOTALL | re.IGNORECASE) if others else None
+
+
 def _folded(text: str) -> str:
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _IGNORED.sub("", text)).casefold())
     return _TRAILING.sub("", plain)

@@ -44,7 +44,7 @@ from bascule.kernel.policy.commands import MAX_PREFIX_WORDS, allows, prefix_of, 
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of
 from bascule.kernel.policy.globs import glob_matches
-from bascule.kernel.policy.paths import path_matches
+from bascule.kernel.policy.paths import matches_any, path_matches
 from bascule.kernel.policy.shell.traits import DESTRUCTIVE, OPAQUE, TRAITS, UNSAID
 from bascule.kernel.rows import Effect
 
@@ -175,6 +175,8 @@ def facts_match(rule: Rule, facts: Facts) -> Cause | None:
         return Cause() if _all_allowed(rule, facts) else None
     for text in rule.commands:
         prefix = prefix_of(text)
+        if not prefix.is_glob and prefix.folded not in facts.programs:
+            continue
         for command in facts.commands:
             if restricts(prefix, command):
                 return Cause(" ".join((command.program or prefix.program, *prefix.words)))
@@ -182,10 +184,9 @@ def facts_match(rule: Rule, facts: Facts) -> Cause | None:
         if trait in facts.traits:
             program = next((command.program for command in facts.commands if trait in command.traits), None)
             return Cause(program, next((path for blamed, path in facts.blamed if blamed == trait), None))
-    for glob in rule.paths:
-        for path in facts.paths:
-            if path_matches(glob, path, exact=False):
-                return Cause(path=path)
+    for path in facts.paths:
+        if matches_any(rule.paths, path):
+            return Cause(path=path)
     return None
 
 

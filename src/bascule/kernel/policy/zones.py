@@ -7,7 +7,7 @@ import re
 from enum import IntEnum
 from posixpath import normpath
 
-from bascule.kernel.policy.paths import normal, path_matches, shell_path
+from bascule.kernel.policy.paths import matches_any, normal, path_matches, shell_path
 
 
 class Zone(IntEnum):
@@ -51,9 +51,7 @@ _NOT_SECRET = (
 
 
 def is_secret(path: str) -> bool:
-    return any(path_matches(glob, path, exact=False) for glob in SECRET_FILES) and not any(
-        path_matches(glob, path, exact=True) for glob in _NOT_SECRET
-    )
+    return matches_any(SECRET_FILES, path) and not any(path_matches(glob, path, exact=True) for glob in _NOT_SECRET)
 
 
 class Project:

@@ -8,8 +8,15 @@ _DECLARING = frozenset(["export", "declare", "typeset", "local", "readonly"])
 _READING = frozenset(["read", "mapfile", "readarray", "getopts", "let", "printf", "unset", "wait"])
 # After these any variable may hold anything, because what they run is not part of the text.
 _EVALUATING = frozenset(["eval", "source", "."])
+_SETTING = _DECLARING | _READING | frozenset(["command", "builtin"])
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+)?=", re.DOTALL)
+
+
+def may_set(command: RawCommand) -> bool:
+    """Whether a command of plain words sets variables at all: a quick look."""
+    first = command.words[0].source
+    return first in _SETTING or any(word.source in _EVALUATING for word in command.words)
 
 
 def evaluates(command: RawCommand) -> bool:

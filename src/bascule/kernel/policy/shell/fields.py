@@ -5,7 +5,8 @@ from itertools import product
 
 import msgspec
 
-from bascule.kernel.policy.shell.text import Assignment, Part, Word
+from bascule.kernel.policy.shell.braces import expanded
+from bascule.kernel.policy.shell.text import Assignment, Budget, Part, Word
 
 # Alternatives looked at for one command line: two variables of four values each. Over it: opaque.
 MAX_ALTERNATIVES = 16
@@ -48,6 +49,8 @@ class Field(msgspec.Struct, frozen=True):
     base: str | None = None
     # It begins with a `~` in quotes: a name like any other. Every other `~` at the beginning is a home.
     literal: bool = False
+    # It begins with what a command answers.
+    answered: bool = False
 
     @property
     def path(self) -> str | None:
@@ -78,7 +81,9 @@ class Scope:
         assignments: list[Assignment],
         outer: "Scope | None" = None,
         values: dict[str, tuple[str, ...]] | None = None,
+        budget: Budget | None = None,
     ) -> None:
+        self.budget: Budget = budget or (outer.budget if outer is not None else Budget())
         self._assigned: dict[str, list[Assignment]] = {}
         for assignment in assignments:
             self._assigned.setdefault(assignment.name, []).append(assignment)
@@ -98,9 +103,9 @@ class Scope:
         """All it may hold, unset included; None when that is not known."""
         if name in self._cache and self.certain:
             return self._cache[name]
-        found = self._values_of(name, chain)
-        if chain == 0 or found is not None:
-            self._cache[name] = found
+        # While it is worked out it is not known: a variable that is set from itself has no end.
+        self._cache[name] = None
+        self._cache[name] = found = self._values_of(name, chain)
         return found
 
     def _values_of(self, name: str, chain: int) -> tuple[str, ...] | None:
@@ -114,6 +119,7 @@ class Scope:
             found.extend(outer)
         found.extend(self._values.get(name, ()))
         for assignment in self._assigned.get(name, ()):
+            self.budget.spend()
             inner = self._assignable(assignment, chain + 1)
             if inner is None:
                 return None
@@ -127,7 +133,9 @@ class Scope:
             return None
         if not assignment.listed:
             return self.texts(word, chain)
-        listed = [field.text for fields in self._fields(word, chain) for field in fields]
+        # As sh has it and as bash does.
+        words = dict.fromkeys([word, *expanded(word, self.budget)])
+        listed = [field.text for each in words for fields in self._fields(each, chain) for field in fields]
         return None if None in listed else [text for text in listed if text is not None]
 
     def possible(self, word: Word) -> Sequence[str | None]:
@@ -147,6 +155,7 @@ class Scope:
             count *= len(choice)
         if count > MAX_ALTERNATIVES or word.differs:
             return None
+        self.budget.spend(1 + count * len(choices) // 8)
         return ["".join(pieces) for pieces in product(*choices)]
 
     def _choices(self, part: Part, chain: int) -> tuple[str, ...] | None:
@@ -169,13 +178,40 @@ class Scope:
 
     # -- fields -----------------------------------------------------------------------------------
 
+    def likely(self, words: list[Word]) -> list[list[Field]] | None:
+        """The same without what is only there because a variable may be unset; None when it says nothing more."""
+        several = False
+        found: list[list[Field]] = [[]]
+        for word in words:
+            choices = self._fields(word)
+            if len(choices) > 1:
+                unset = self._where_unset(word)
+                choices = [fields for fields in choices if fields not in unset] or choices
+                several = True
+            if len(found) * len(choices) > MAX_ALTERNATIVES:
+                return None
+            self.budget.spend(len(found) * len(choices))
+            found = [[*before, *fields] for before in found for fields in choices]
+        return found if several else None
+
+    def _where_unset(self, word: Word) -> list[list[Field]]:
+        if any(part.kind == "variable" and part.default is not None for part in word.parts):
+            return []
+        empty = tuple(part.text if part.kind == "fixed" else "" for part in word.parts)
+        return [_split(word, empty)]
+
     def alternatives(self, words: list[Word]) -> list[list[Field]] | None:
         """Every list of arguments the words may become; None when there are too many."""
         found: list[list[Field]] = [[]]
         for word in words:
             choices = self._fields(word)
+            if len(choices) == 1:
+                for before in found:
+                    before.extend(choices[0])
+                continue
             if len(found) * len(choices) > MAX_ALTERNATIVES:
                 return None
+            self.budget.spend(len(found) * len(choices) * (1 + len(found[0]) // 8))
             found = [[*before, *fields] for before in found for fields in choices]
         return found
 
@@ -201,6 +237,7 @@ class Scope:
             count *= 1 if choice is None else len(choice)
         if None in choices or count > MAX_ALTERNATIVES:
             return [[self._unknown(word)]]
+        self.budget.spend(count * len(choices))
         found: list[list[Field]] = []
         for pieces in product(*(choice for choice in choices if choice is not None)):
             fields = _split(word, pieces)
@@ -237,7 +274,7 @@ class Scope:
         end = "".join(reversed(tail))
         if "/" in end and not splits:
             base = end.rpartition("/")[2] or None
-        return Field(None, word.source, splits=splits, base=base)
+        return Field(None, word.source, splits=splits, base=base, answered=is_answered(word))
 
     def _may_split(self, part: Part) -> bool:
         if part.kind == "fixed":
@@ -246,6 +283,19 @@ class Scope:
             # From the environment it started with: set by the machine's owner, not by this text.
             return self.assigned(part.text) or not self.certain or part.default is not None
         return part.text not in _PATH_SUBSTITUTIONS and part.text not in _ANSWERS
+
+
+def is_answered(word: Word) -> bool:
+    """Whether it begins with what a command answers: a path that may lead anywhere."""
+    first = next((part for part in word.parts if part.text or part.kind != "fixed"), None)
+    return (
+        first is not None
+        and first.kind == "dynamic"
+        and first.text.startswith(("$(", "`"))
+        and not first.text.startswith("$((")
+        and first.text not in _PATH_SUBSTITUTIONS
+        and first.text not in _ANSWERS
+    )
 
 
 def _is_pattern(text: str) -> bool:

@@ -1,9 +1,10 @@
 """git runs other programs in more ways than any other tool an agent uses every day."""
 
 import re
+from collections.abc import Callable
 
 from bascule.kernel.policy.shell.fields import Field, known
-from bascule.kernel.policy.shell.options import Found, Option, options, value_of
+from bascule.kernel.policy.shell.options import Found, Option, has, options, value_of
 
 _SHORT = "Cc"
 _LONG = ("git-dir", "work-tree", "namespace", "config-env", "super-prefix", "exec-path", "attr-source")
@@ -26,10 +27,16 @@ _EXECUTING: dict[str, tuple[str, tuple[str, ...]]] = {
         "df",
         ("env-filter", "tree-filter", "index-filter", "parent-filter", "msg-filter", "commit-filter", "setup"),
     ),
-    **dict.fromkeys(("clone", "fetch", "pull", "push", "ls-remote", "fetch-pack", "archive"), _TRANSPORTS),
+    "clone": ("u", ("upload-pack",)),
+    **dict.fromkeys(("fetch", "pull", "push", "ls-remote", "fetch-pack", "archive"), _TRANSPORTS),
 }
 # `core.fsmonitor` and pagers take these as well as programs.
 _SWITCHES = frozenset(["", "true", "false", "yes", "no", "on", "off", "1", "0"])
+# Programs that only show, and helpers that come with git.
+_HARMLESS = _SWITCHES | frozenset(
+    ["cat", "less", "more", "less -R", "less -FRX", "delta", "vim", "vi", "nano", ":", "input", "store", "cache",
+     "manager", "osxkeychain", "ssh", "gpg", "gpg2"]
+)  # fmt: skip
 
 
 def subcommand(args: list[Field]) -> tuple[list[Option], list[Field]]:
@@ -54,7 +61,7 @@ def _verb(verb: str, args: list[Field], found: Found) -> None:
     if verb in _EXECUTING:
         short, names = _EXECUTING[verb]
         given, _ = options(args, short, names, mixed=True)
-        for value in value_of(given, *names):
+        for value in value_of(given, *names, *(("u",) if verb == "clone" else ())):
             found.text(value, f"git {verb}")
     first = args[0].text if args else None
     if verb == "config":
@@ -92,5 +99,91 @@ def _setting(name: str, value: Field, found: Found) -> None:
             found.text(known(f"git {value.text}"), "git alias")
     elif _PLACES.fullmatch(name):
         found.opaque.append(f"git {name} points git to other settings or hooks")
-    elif _COMMANDS.fullmatch(name) and value.text not in _SWITCHES:
+    elif _COMMANDS.fullmatch(name) and value.text not in _HARMLESS:
+        found.opaque.append(f"git {name} makes git run {value}")
         found.text(known(value.text.removeprefix("!")) if value.text is not None else value, f"git {name}")
+
+
+# -- destruction ----------------------------------------------------------------------------------
+
+_NAMES_OF_FORCE = ("f", "force")
+# Verbs that always remove what git keeps.
+_ALWAYS = frozenset(["prune", "filter-branch", "filter-repo"])
+# Verbs that do with one of these options.
+_WITH: dict[str, tuple[str, ...]] = {
+    "reset": ("hard",),
+    "checkout-index": _NAMES_OF_FORCE,
+    "switch": (*_NAMES_OF_FORCE, "discard-changes"),
+    "update-ref": ("d", "delete", "stdin"),
+    "read-tree": ("u", "reset"),
+    "push": (*_NAMES_OF_FORCE, "force-with-lease", "force-if-includes", "d", "delete", "mirror", "prune"),
+}
+
+
+def destroys(args: list[Field]) -> bool:
+    """Whether git removes work, or a record of it, that nothing else in git leads to."""
+    _, rest = subcommand(args)
+    verb, args = (rest[0].text or "", rest[1:]) if rest else ("", [])
+    if verb in _ALWAYS:
+        return True
+    if verb in _WITH:
+        return has(options(args, mixed=True)[0], *_WITH[verb])
+    if verb in _WITH_FIRST:
+        words = [field.text for field in args]
+        return words[:1] != [] and words[0] in _WITH_FIRST[verb]
+    return verb in _JUDGED and _JUDGED[verb](args)
+
+
+def _clean(args: list[Field]) -> bool:
+    given, _ = options(args, "e", ("exclude",), mixed=True)
+    return _has(given, *_NAMES_OF_FORCE) and not has(given, "n", "dry-run")
+
+
+def _rm(args: list[Field]) -> bool:
+    given, _ = options(args, mixed=True)
+    return has(given, "r", *_NAMES_OF_FORCE) and not has(given, "cached", "n", "dry-run")
+
+
+def _checkout(args: list[Field]) -> bool:
+    """Files from the index or a commit over those that are there."""
+    given, _ = options(args, "bBp", ("orphan",), mixed=True)
+    return any(field.text in ("--", ".") for field in args) or has(given, *_NAMES_OF_FORCE)
+
+
+def _restore(args: list[Field]) -> bool:
+    given, _ = options(args, "s", ("source",), mixed=True)
+    return not has(given, "staged", "S") or has(given, "worktree", "W")
+
+
+def _branch(args: list[Field]) -> bool:
+    given, _ = options(args, "ut", ("set-upstream-to",), mixed=True)
+    return has(given, "D") or (has(given, "d", "delete") and has(given, *_NAMES_OF_FORCE))
+
+
+def _worktree(args: list[Field]) -> bool:
+    return bool(args) and args[0].text == "remove" and has(options(args[1:], mixed=True)[0], *_NAMES_OF_FORCE)
+
+
+def _gc(args: list[Field]) -> bool:
+    return any((field.text or "").startswith("--prune=") for field in args)
+
+
+_WITH_FIRST = {"stash": ("drop", "clear"), "reflog": ("expire", "delete")}
+_JUDGED: dict[str, Callable[[list[Field]], bool]] = {
+    "clean": _clean,
+    "rm": _rm,
+    "checkout": _checkout,
+    "restore": _restore,
+    "branch": _branch,
+    "worktree": _worktree,
+    "gc": _gc,
+}
+
+
+def _has(given: list[Option], *names: str) -> bool:
+    """As git has it: every beginning of a long name that is unique."""
+    return any(
+        name == option.name or (len(option.name) > 1 and name.startswith(option.name))
+        for option in given
+        for name in names
+    )

@@ -10,6 +10,7 @@ from bascule.kernel.policy.shell.lexer import Lexer
 from bascule.kernel.policy.shell.text import (
     MAX_PIPELINE,
     Assignment,
+    Budget,
     Parsed,
     Part,
     RawCommand,
@@ -32,13 +33,22 @@ _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^]]*\])?(\+)?=", re.DOTALL)
 _DESCRIPTOR = re.compile(r"[0-9]+(?=[<>])")
 _NAMED_DESCRIPTOR = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}[<>]")
 _REDIRECT = re.compile(r"<<<|<<-|<<|<&|<>|<|>>|>&|>\||>|&>>|&>")
+# A word that every shell reads as it stands; what stands behind it makes nothing else of it.
+_PLAIN_WORD = re.compile(r"[ \t]*([A-Za-z0-9_./:,@%+-]+)(?=[ \t\n;&|]|\Z)")
+_WORD = re.compile(r"[A-Za-z0-9_./:,@%+-]+")
+# Such words up to the end of their command; the first is none that the shell keeps for itself.
+_PLAIN_COMMAND = re.compile(
+    r"[ \t\n]*+((?!(?:if|then|else|elif|fi|do|done|case|esac|while|until|for|select|function|time)"
+    r"(?![A-Za-z0-9_./:,@%+-]))"
+    rf"{_WORD.pattern}(?:[ \t]++{_WORD.pattern})*+)[ \t]*+(?:;(?![;&])|\n|&&|\|\||&(?![&>]))"
+)
 _END_OF_TEXT = frozenset([""])
 _END_OF_CASE = frozenset([";;", "esac"])
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str, budget: Budget | None = None) -> Parsed:
     """All simple commands of a text. Never raises: what stops the reading becomes a note, what was found stays."""
-    parsed = Parsed()
+    parsed = Parsed(budget=budget or Budget())
     try:
         Grammar(text, parsed, whole=True).commands(_END_OF_TEXT)
     except Unreadable as error:
@@ -57,6 +67,9 @@ class Grammar(Lexer):
     def commands(self, ends: frozenset[str], *, piped: bool = False) -> str:
         self.deeper()
         while True:
+            # A line of these must not cost more than it has to: most commands are nothing else.
+            while not self.pending and (plain := _PLAIN_COMMAND.match(self.text, self.at)):
+                self._plain_command(plain, piped=piped)
             end = self._end_of_list()
             if end is not None:
                 if end not in ends:
@@ -66,6 +79,7 @@ class Grammar(Lexer):
                 self.at += len(end)
                 self.depth -= 1
                 return end
+            self.parsed.budget.spend()
             self._pipeline(piped=piped)
             self.blanks()
             if self.sees("&&") or self.sees("||"):
@@ -74,6 +88,15 @@ class Grammar(Lexer):
                 self.at += 1
             elif self.peek() not in ("", "\n", ")", ";"):
                 raise Unreadable(f"unexpected {self.text[self.at : self.at + 10]!r}")
+
+    def _plain_command(self, found: re.Match[str], *, piped: bool) -> None:
+        words = []
+        for each in _WORD.finditer(self.text, *found.span(1)):
+            source = each.group()
+            self.parsed.budget.spend_chars(len(source))
+            words.append(Word((Part("fixed", source),), source, each.start() if self.whole else -1))
+        self.at = found.end()
+        self.parsed.add(RawCommand(words, [], [], piped, plain=True))
 
     def _end_of_list(self) -> str | None:
         self._lines()
@@ -329,7 +352,9 @@ class Grammar(Lexer):
         command = RawCommand([], [], [], piped)
         # dash reads `a &> f b` as `a &` and `> f b`.
         second: RawCommand | None = None
+        plain = 0
         while True:
+            plain += self._plain_words(command, second)
             self.blanks()
             if self._redirect_here():
                 if self.sees("&>"):
@@ -349,9 +374,19 @@ class Grammar(Lexer):
                 self._take(second, word)
         if not (command.words or command.assignments or command.redirects):
             raise Unreadable("a command is missing")
+        command.plain = 0 < plain == len(command.words) and not command.assignments and not command.redirects
         self.parsed.add(command)
         if second is not None and (second.words or second.assignments):
             self.parsed.add(second)
+
+    def _plain_words(self, command: RawCommand, second: RawCommand | None) -> int:
+        before = len(command.words)
+        while plain := _PLAIN_WORD.match(self.text, self.at):
+            word = self.plain_word(plain)
+            command.words.append(word)
+            if second is not None:
+                second.words.append(word)
+        return len(command.words) - before
 
     def _take(self, command: RawCommand, word: Word) -> None:
         assignment = _assignment(word)

@@ -5,11 +5,12 @@ A shell's text is read like the line itself. Code in other languages is not: `py
 """
 
 import re
+from itertools import pairwise
 
 import msgspec
 
 from bascule.kernel.policy.shell.fields import Field, known
-from bascule.kernel.policy.shell.options import Found, Uncertain, has, options, value_of
+from bascule.kernel.policy.shell.options import Found, Uncertain, from_input, has, options, value_of
 from bascule.kernel.policy.shell.wrappers import Handler
 
 _SHELLS = frozenset(
@@ -60,16 +61,25 @@ INTERPRETERS: dict[str, Interpreter] = {
     "deno": Interpreter("c", "", ("config", "import-map"), (), (), ("run", "test", "bench", "task")),
 }
 
+# Modules of one command line whose files are looked for: `python -c "import a, b, ..."`.
+MAX_MODULES = 8
+_IMPORTS = re.compile(r"\b(?:import|from)\s+([\w.]+(?:\s*,\s*[\w.]+)*)")
+_NAMES = re.compile(r"[\w.]+")
+# Longer programs for awk and sed are files.
+MAX_PROGRAM_CHARS = 8 * 1024
+
 # Parts of an awk or sed program that start other programs.
 _AWK_RUNS = re.compile(r"\bsystem\s*\(|\|\s*&?\s*getline|@load|@include")
-_AWK_STRING = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"")
-_AWK_REGEX = re.compile(r"/(?:[^/\\\n]|\\.)+/")
+# What has no end goes to the end of its line: the search must not begin anew at each quote of it.
+_AWK_STRING = re.compile(r"\"((?:[^\"\\\n]|\\.)*+)(?:\"|(?=\n)|\Z)")
+_AWK_REGEX = re.compile(r"/(?:[^/\\\n]|\\.)++(?:/|(?=\n)|\Z)")
 _AWK_PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 _SED_IN_PLACE = re.compile(r"-[nErsuz]*i.*", re.DOTALL)
 _SED_SUBSTITUTE = re.compile(
     r"s([^\w\s\\])((?:\\.|(?!\1)[^\\\n])*)\1((?:\\.|(?!\1)[^\\\n])*)\1([0-9a-zA-Z]*)", re.DOTALL
 )
 _SED_EXECUTES = re.compile(r"(?:^|[;{}\n]|[0-9$/!,])\s*e(?:\s+(.*)|$)", re.MULTILINE)
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _MAKE_PROGRAMS = frozenset(["SHELL", "CC", "CXX", "LD", "AR", "MAKE"])
 _MAKE_ASSIGNED = re.compile(r"([A-Za-z_.][A-Za-z0-9_.]*)\s*[:?+!]*=(.*)", re.DOTALL)
 
@@ -201,8 +211,16 @@ def _interpreter(name: str, interpreter: Interpreter, args: list[Field], found: 
             found.scripts.append(value.text)
     if has(given, *interpreter.code, *interpreter.long_code):
         # python -m names a module.
+        modules = value_of(given, "m") if "m" in interpreter.code else []
         code = value_of(given, *(letter for letter in interpreter.code if letter != "m"), *interpreter.long_code)
         found.code.extend(value.text if value.text is not None else value.source for value in code)
+        names = [module.text for module in modules if module.text is not None]
+        names.extend(
+            each for value in code for line in _IMPORTS.findall(value.text or "") for each in _NAMES.findall(line)
+        )
+        for module_name in names[:MAX_MODULES]:
+            found.loads.extend(_module_files(module_name))
+        found.more.append(f"{name} loads what its {'module' if modules else 'code'} imports")
         return
     if operands and operands[0].text in interpreter.verbs:
         _, operands = options(operands[1:], interpreter.short, interpreter.long)
@@ -227,7 +245,9 @@ def _awk(args: list[Field], found: Found) -> None:
     for program in programs:
         if program.text is None:
             continue
-        if _awk_runs(program.text):
+        if len(program.text) > MAX_PROGRAM_CHARS:
+            found.opaque.append(f"an awk program of more than {MAX_PROGRAM_CHARS} characters")
+        elif _awk_runs(program.text):
             found.opaque.append("awk runs other programs")
             for string in _AWK_STRING.findall(program.text):
                 found.text(known(string), "awk")
@@ -255,13 +275,43 @@ def _sed(args: list[Field], found: Found) -> None:
     for script in scripts:
         if script.text is None:
             continue
-        for substitution in _SED_SUBSTITUTE.finditer(script.text):
-            if "e" in substitution.group(4):
+        if len(script.text) > MAX_PROGRAM_CHARS:
+            found.opaque.append(f"a sed program of more than {MAX_PROGRAM_CHARS} characters")
+            continue
+        substitutions, rest = _substitutions(script.text)
+        for replacement, flags in substitutions:
+            if "e" in flags:
                 found.opaque.append("sed runs what it substitutes")
-                found.text(known(substitution.group(3)), "sed e")
-        for executed in _SED_EXECUTES.finditer(_SED_SUBSTITUTE.sub("s", script.text)):
+                found.text(known(replacement), "sed e")
+        for executed in _SED_EXECUTES.finditer(rest):
             found.opaque.append("sed runs a command")
             found.text(known(executed.group(1) or ""), "sed e")
+
+
+def _substitutions(script: str) -> tuple[list[tuple[str, str]], str]:
+    """Replacements with their flags, and the script without them."""
+    found: list[tuple[str, str]] = []
+    rest: list[str] = []
+    at = 0
+    while (start := script.find("s", at)) >= 0:
+        rest.append(script[at:start])
+        # Most are no substitution: without two more of its delimiter in the line it has no end to look for.
+        delimiter = script[start + 1 : start + 2]
+        end = script.find("\n", start)
+        match = None
+        if script.count(delimiter, start + 2, None if delimiter == "\n" or end < 0 else end) >= 2:
+            match = _SED_SUBSTITUTE.match(script, start)
+        rest.append("s")
+        at = start + 1
+        if match is not None:
+            found.append((match.group(3), match.group(4)))
+            at = match.end()
+    return found, "".join(rest) + script[at:]
+
+
+def _module_files(name: str) -> list[str]:
+    place = name.strip(".").replace(".", "/")
+    return [f"{place}.py", f"{place}/__init__.py", f"{place}/__main__.py"] if place else []
 
 
 # -- tools with commands in their arguments -------------------------------------------------------
@@ -273,8 +323,13 @@ def _make(args: list[Field], found: Found) -> None:
     )
     if has(given, "E", "eval"):
         found.opaque.append("make --eval runs rules that are not in a file")
-    for file in value_of(given, "f", "file", "makefile"):
+    files = value_of(given, "f", "file", "makefile")
+    for file in files:
         found.script(file, "make")
+    place = next((value.text for value in value_of(given, "C", "directory") if value.text), "")
+    if not files:
+        found.loads.extend(f"{place}/{file}" if place else file for file in _MAKEFILES)
+    found.more.append("make runs what its files say, and the programs and files these name")
     for operand in operands:
         assigned = _MAKE_ASSIGNED.fullmatch(operand.text or "")
         if assigned is not None and assigned.group(1) in _MAKE_PROGRAMS:
@@ -323,6 +378,63 @@ def _gdb(args: list[Field], found: Found) -> None:
             found.text(known(command.removeprefix("!").removeprefix("shell ")), "gdb")
 
 
+def _emacs(args: list[Field], found: Found) -> None:
+    given, _ = options(args, "lf", ("load", "eval", "execute", "script", "funcall", "directory", "chdir"), mixed=True)
+    for value in value_of(given, "l", "load", "script"):
+        found.script(value, "emacs")
+    code = [
+        *value_of(given, "eval", "execute"),
+        # With one dash the letters look like options of their own.
+        *(value for flag, value in pairwise(args) if flag.text in ("-eval", "-execute")),
+    ]
+    found.code.extend(value.text if value.text is not None else value.source for value in code)
+
+
+def _sqlite(args: list[Field], found: Found) -> None:
+    for field in args:
+        words = (field.text or "").split(maxsplit=1)
+        if len(words) == 2 and words[0] in (".shell", ".system"):
+            found.text(known(words[1]), "sqlite3 .shell")
+
+
+def _ripgrep(args: list[Field], found: Found) -> None:
+    given, _ = options(args, "efgtTABCmjM", ("pre", "pre-glob", "hostname-bin", "regexp", "file", "glob"), mixed=True)
+    for value in value_of(given, "pre", "hostname-bin"):
+        found.opaque.append(f"rg runs {value} for what it searches")
+        found.command([value, from_input()], "rg --pre")
+
+
+def _netcat(args: list[Field], found: Found) -> None:
+    given, _ = options(args, "ecpswiqgGIMmOTVXx", ("exec", "sh-exec", "lua-exec"), mixed=True)
+    for value in value_of(given, "e", "c", "exec", "sh-exec", "lua-exec"):
+        found.opaque.append(f"it gives {value} to another machine")
+        found.text(value, "nc -e")
+
+
+def _socat(args: list[Field], found: Found) -> None:
+    for field in args:
+        kind, _, text = (field.text or "").partition(":")
+        if kind.lower() in ("exec", "system", "shell"):
+            found.opaque.append("socat runs a program")
+            found.text(known(text), "socat")
+
+
+def _fetching(args: list[Field], found: Found) -> None:
+    """What wget asks for a password by, and what scp and sftp connect by."""
+    given, _ = options(args, "eSDoOPUtTiaQcFilJRbBs", ("use-askpass", "execute"), mixed=True)
+    for value in value_of(given, "use-askpass"):
+        found.opaque.append(f"wget runs {value}")
+    if any("askpass" in (value.text or "askpass") for value in value_of(given, "e", "execute")):
+        found.opaque.append("wget runs a program for a password")
+
+
+def _copying(args: list[Field], found: Found) -> None:
+    given, _ = options(args, "SDoiFlcJPXbBRs", mixed=True)
+    for value in value_of(given, "S", "D"):
+        found.opaque.append(f"it connects by {value}")
+        found.text(value, "scp -S")
+
+
 def _coded(args: list[Field], found: Found) -> None:
     """at, batch, crontab: they run what they read, later, elsewhere."""
     del args
@@ -352,6 +464,13 @@ _SPECIAL: dict[str, Handler] = {
     "rsync": _rsync,
     **dict.fromkeys(("vim", "vi", "nvim", "ex", "view", "gvim"), _vim),
     "gdb": _gdb,
+    "emacs": _emacs,
+    **dict.fromkeys(("sqlite3", "sqlite"), _sqlite),
+    "rg": _ripgrep,
+    **dict.fromkeys(("nc", "ncat", "netcat"), _netcat),
+    "socat": _socat,
+    "wget": _fetching,
+    **dict.fromkeys(("scp", "sftp"), _copying),
     **dict.fromkeys(("at", "batch"), _coded),
     **dict.fromkeys(("nix-shell", "nix"), _nix),
 }

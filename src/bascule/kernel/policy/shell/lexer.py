@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 
 from bascule.kernel.policy.shell.text import (
+    CHARS_PER_STEP,
     MAX_DEPTH,
     MAX_HEREDOCS,
     Assignment,
@@ -30,12 +31,19 @@ _PLAIN_IN_BRACES = re.compile(r"[^}\\'\"$`]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BRACED = re.compile(r"[#!]?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])")
 _DEFAULT = re.compile(r":?[-=]")
+_PARENTHESIS = re.compile(r"[()]")
 _ANSI = re.compile(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
 )
 _ANSI_LETTERS = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 # Substitutions that answer with the program they are asked for.
 _FINDERS = ({"which"}, {"command", "-v"}, {"type", "-p"}, {"type", "-P"})
+
+
+# What it takes to begin and end a list: a body, a substitution, a text within a text.
+STEPS_PER_LIST = 2
+# A stretch of quoted text from here on is one piece for any parser.
+BULK_CHARS = 64
 
 
 class _Heredoc:
@@ -61,6 +69,7 @@ class Lexer(ABC):
 
     def deeper(self) -> None:
         """A list inside the same text counts like a text inside a text."""
+        self.parsed.budget.spend(STEPS_PER_LIST)
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unreadable(f"nested more than {MAX_DEPTH} deep")
@@ -77,12 +86,16 @@ class Lexer(ABC):
 
     def peek(self) -> str:
         """The next character; a backslash before a newline joins lines before anything else is looked at."""
+        character = self.text[self.at : self.at + 1]
+        if character != "\\":
+            return character
         while self.text.startswith("\\\n", self.at):
             self.at += 2
         return self.text[self.at : self.at + 1]
 
     def sees(self, operator: str) -> bool:
-        self.peek()
+        if self.text.startswith("\\\n", self.at):
+            self.peek()
         return self.text.startswith(operator, self.at)
 
     def blanks(self) -> None:
@@ -109,6 +122,7 @@ class Lexer(ABC):
         parts: list[Part] = []
         differs = False
         while character := self._within_word(start):
+            self.parsed.budget.spend()
             if character in "<>" and self.text.startswith("(", self.at + 1):
                 parts.append(self._process_substitution())
             elif character in _META:
@@ -125,7 +139,15 @@ class Lexer(ABC):
                     _add(parts, part)
         if self.at == start:
             return None
+        self.parsed.budget.spend_chars(self.at - start)
         return Word(tuple(parts), self.text[start : self.at], start if self.whole else -1, differs)
+
+    def plain_word(self, found: re.Match[str]) -> Word:
+        text = found.group(1)
+        start = found.start(1)
+        self.at = found.end()
+        self.parsed.budget.spend_chars(len(text))
+        return Word((Part("fixed", text),), text, start if self.whole else -1)
 
     def _within_word(self, start: int) -> str:
         """The next character of the word that began at `start`.
@@ -171,7 +193,12 @@ class Lexer(ABC):
             raise Unreadable("a ' without its end")
         text = self.text[self.at + 1 : end]
         self.at = end + 1
+        self._count_bulk(len(text))
         return Part("fixed", text, quoted=True)
+
+    def _count_bulk(self, count: int) -> None:
+        if count >= BULK_CHARS:
+            self.parsed.bulk += count
 
     def _double_quoted(self) -> list[Part]:
         self.at += 1
@@ -185,6 +212,7 @@ class Lexer(ABC):
         return parts
 
     def _inside_quotes(self, character: str, plain: re.Pattern[str], escapable: str) -> Part:
+        self.parsed.budget.spend()
         if character == "\\":
             following = self.text[self.at + 1 : self.at + 2]
             self.at += 2
@@ -196,6 +224,7 @@ class Lexer(ABC):
         found = plain.match(self.text, self.at)
         assert found is not None
         self.at = found.end()
+        self._count_bulk(found.end() - found.start())
         return Part("fixed", found.group(), quoted=True)
 
     def expanded(self) -> tuple[Part, ...]:
@@ -219,6 +248,7 @@ class Lexer(ABC):
         text = self.text[self.at + 2 : end]
         if "\\x{" in text:
             raise Unreadable("\\x{...} inside $'...', which bash does not document")
+        self.parsed.budget.spend_chars(end - self.at)
         self.at = end + 1
         # To bash, a null character is the end: $'su\0x' is su.
         value = _ANSI.sub(_ansi_escape, text).partition("\0")[0]
@@ -278,6 +308,7 @@ class Lexer(ABC):
                 self.at += 1
             inside.append(character)
             self.at += 1
+        self.parsed.budget.spend_chars(self.at - start)
         self.at += 1
         before = len(self.parsed.commands)
         self.nested("".join(inside), start).commands(frozenset([""]))
@@ -314,6 +345,7 @@ class Lexer(ABC):
         while (character := self.peek()) != "}":
             if not character:
                 raise Unreadable("a ${ without its end")
+            self.parsed.budget.spend()
             if character == "'" and quoted:
                 raise Unreadable("a ' inside ${...} inside quotes, which shells read differently")
             if character in "\\'\"$`":
@@ -330,14 +362,12 @@ class Lexer(ABC):
     def arithmetic_end(self) -> int | None:
         """Where the `))` is that belongs to the `((` here; None when the two are just nested parentheses."""
         depth = 0
-        for at in range(self.at, len(self.text)):
-            character = self.text[at]
-            if character == "(":
-                depth += 1
-            elif character == ")":
-                depth -= 1
-                if depth == 1:
-                    return at if self.text.startswith("))", at) else None
+        for found in _PARENTHESIS.finditer(self.text, self.at):
+            self.parsed.budget.spend()
+            depth += 1 if found.group() == "(" else -1
+            if depth == 1 and found.group() == ")":
+                return found.start() if self.text.startswith("))", found.start()) else None
+        self.parsed.budget.spend_chars(len(self.text) - self.at)
         return None
 
     # -- here-documents ---------------------------------------------------------------------------
@@ -373,10 +403,14 @@ class Lexer(ABC):
                     raise Unreadable("a here-document's end that the line before it may join")
                 break
             lines.append(line)
+            if not len(lines) % CHARS_PER_STEP:
+                self.parsed.budget.spend(CHARS_PER_STEP // 8)
         else:
             raise Unreadable("a here-document without its end")
         body = "".join(line + "\n" for line in lines)
         source = self.text[start : self.at]
+        if heredoc.quoted:
+            self._count_bulk(len(source))
         parts = (Part("fixed", body, quoted=True),) if heredoc.quoted else self.nested(body, start).expanded()
         heredoc.redirect.body = Word(parts, source)
 

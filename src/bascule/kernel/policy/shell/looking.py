@@ -9,7 +9,7 @@ import re
 from bascule.kernel.policy.shell.fields import Field
 from bascule.kernel.policy.shell.options import Uncertain, has, options
 
-_LOOK = frozenset(
+LOOKING = frozenset(
     ["ls", "cat", "head", "tail", "tac", "nl", "grep", "egrep", "fgrep", "wc", "pwd", "echo", "printf", "true", "false",
      "test", "[", ":", "stat", "file", "du", "df", "which", "type", "date", "id", "whoami", "uname", "uniq",
      "cut", "tr",
@@ -37,7 +37,7 @@ def only_looks(name: str, args: list[Field]) -> bool:
 
 
 def _only_looks(name: str, args: list[Field]) -> bool:
-    if name in _LOOK:
+    if name in LOOKING:
         return True
     if any(field.text is None for field in args) and name in ("find", "sed", "sort", "git", "rg"):
         return False

@@ -10,6 +10,10 @@ from bascule.kernel.policy.shell.fields import Field, unknown
 _DESCRIPTOR = re.compile(r"/dev/fd/|/proc/[^/]+/fd/")
 
 
+# What find puts its files in the place of.
+FOUND = "{}"
+
+
 class Uncertain(Exception):
     """Where the next program's name stands depends on what is not known before running."""
 
@@ -27,6 +31,9 @@ class Found(msgspec.Struct):
     texts: list[tuple[str, str]] = msgspec.field(default_factory=list)
     opaque: list[str] = msgspec.field(default_factory=list)
     scripts: list[str] = msgspec.field(default_factory=list)
+    # Files that it may load, and patterns of such; why it runs more than those.
+    loads: list[str] = msgspec.field(default_factory=list)
+    more: list[str] = msgspec.field(default_factory=list)
     # Code in another language that stands in the arguments.
     code: list[str] = msgspec.field(default_factory=list)
     assignments: list[tuple[str, Field | None]] = msgspec.field(default_factory=list)
@@ -62,12 +69,17 @@ class Found(msgspec.Struct):
     def script(self, field: Field, via: str) -> None:
         if field.text is None:
             self.opaque.append(f"{via} of {field.source}, which is not known before it runs")
+            self.more.append(f"{via} runs {field.source}, which is not known before it runs")
         elif field.text in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
             self.reads = via
         elif _DESCRIPTOR.match(field.text):
             self.opaque.append(f"{via} runs what comes through {field.text}")
         elif not field.pattern:
             self.scripts.append(field.text)
+        else:
+            self.more.append(f"{via} runs whichever files {field.source} stands for by then")
+            if field.source != FOUND:
+                self.loads.append(field.text)
 
 
 def options(
@@ -131,12 +143,13 @@ def _long(text: str, long: tuple[str, ...], rest: Iterator[Field]) -> Option:
 
 
 def _cluster(letters: str, short: str, rest: Iterator[Field], field: Field) -> Iterator[Option]:
-    for at, letter in enumerate(letters):
-        if letter in short:
-            value = letters[at + 1 :]
-            yield Option(letter, Field(value, value, differs=field.differs) if value else next(rest, None))
-            return
+    at = min((place for letter in short if (place := letters.find(letter)) >= 0), default=len(letters))
+    # Said twice, a letter without a value says nothing more.
+    for letter in dict.fromkeys(letters[:at]):
         yield Option(letter, None)
+    if at < len(letters):
+        value = letters[at + 1 :]
+        yield Option(letters[at], Field(value, value, differs=field.differs) if value else next(rest, None))
 
 
 def value_of(found: list[Option], *names: str) -> list[Field]:

@@ -1,7 +1,7 @@
 """A command line read before it runs: the programs it names, what they do, and what cannot be told."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from shlex import quote
 
@@ -9,15 +9,27 @@ import msgspec
 
 from bascule.kernel.policy.paths import shell_path
 from bascule.kernel.policy.shell import assigning, git, interpreters, wrappers
-from bascule.kernel.policy.shell.fields import ANSWERING, Field, Scope, known
+from bascule.kernel.policy.shell.arguments import destroys_behind, destroys_in_text, takes_words
+from bascule.kernel.policy.shell.braces import as_bash_reads
+from bascule.kernel.policy.shell.fields import ANSWERING, MAX_ALTERNATIVES, Field, Scope, is_answered, known
 from bascule.kernel.policy.shell.grammar import parse
-from bascule.kernel.policy.shell.inline import destroys_in_code
+from bascule.kernel.policy.shell.inline import deletes_in_code, starts_in_code
 from bascule.kernel.policy.shell.looking import only_looks
 from bascule.kernel.policy.shell.options import Found, Uncertain
 from bascule.kernel.policy.shell.reaching import reaches
 from bascule.kernel.policy.shell.second import disagreement
-from bascule.kernel.policy.shell.targets import is_unplaced, read_by, written
-from bascule.kernel.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
+from bascule.kernel.policy.shell.targets import is_unplaced, read_by, takes_data, written
+from bascule.kernel.policy.shell.text import (
+    MAX_COMMANDS,
+    Assignment,
+    Budget,
+    OverBudget,
+    Parsed,
+    RawCommand,
+    Redirect,
+    Unreadable,
+    Word,
+)
 from bascule.kernel.policy.shell.traits import (
     CODE,
     DESTRUCTIVE,
@@ -38,8 +50,25 @@ MAX_WRAPPERS = 12
 MAX_CHARS_READ = 32 * 1024
 # The same line is read for the decision, for the preview and once more before it runs. The largest takes a megabyte.
 READINGS_KEPT = 32
+# What is looked up for one program, beside its arguments.
+STEPS_PER_PROGRAM = 6
+# Left for what was found, when taking the text apart took all.
+RESERVED_STEPS = 500
+# Paths that one line can mean, each seen from everywhere it changes to, at 3 us each. People change directory once or
+# twice in a line and name a few dozen files.
+MAX_PLACED = 1_000
 
 _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
+# The machine's own: nothing that an agent can write.
+_SYSTEM_PROGRAMS = ("/bin/", "/sbin/", "/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/snap/")
+# Of programs that are found by `find` or read from a list, one is many.
+_FOR_MANY = ("find -", "fd -", "xargs", "parallel")
+_ONE_FILE = frozenset(["rm", "grm"])
+# What these run is written in files of the project.
+_RUN_TASKS = frozenset(
+    ["npm", "pnpm", "yarn", "bun", "tox", "nox", "just", "task", "rake", "mvn", "gradle", "gradlew", "mvnw",
+     "ninja", "ant", "scons", "bazel", "cargo", "go"]
+)  # fmt: skip
 _NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/1", "/dev/fd/2")
 
 
@@ -80,8 +109,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     traits: tuple[str, ...]
     # What is opaque or steers the environment, named.
     notes: tuple[str, ...]
-    # Files of the workspace that the command would execute or interpret, from where it starts. Some may not exist.
+    # Files that the command would execute or interpret: absolute, of a home (`~/x`), or from where it starts. Some may
+    # not exist.
     scripts: tuple[str, ...]
+    # The same of files that it may load besides, and of patterns (`./x.s*`) of what it runs.
+    loads: tuple[str, ...]
+    # Why more runs than these files, a sentence each.
+    more: tuple[str, ...]
+    # Where it changes to, from where it starts.
+    places: tuple[str, ...]
     # Files that redirections and everyday programs write, and those that they read.
     writes: tuple[str, ...]
     reads: tuple[str, ...]
@@ -92,17 +128,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe(self) -> str:
         """The parsed command for a person: one line per program, then what could not be read."""
-        lines = []
+        lines: dict[str, None] = {}
         for command in self.commands:
             line = command.text
             if command.via:
                 line += f"   (through {', '.join(command.via)})"
             if command.traits:
                 line += f"   [{', '.join(command.traits)}]"
-            if line not in lines:
-                lines.append(line)
-        lines.extend(f"! {escaped(note)}" for note in self.notes)
-        return "\n".join(lines)
+            lines[line] = None
+        return "\n".join([*lines, *(f"! {escaped(note)}" for note in self.notes)])
 
 
 def read(text: str, env: Mapping[str, str] | None = None) -> Reading:
@@ -113,15 +147,25 @@ def read(text: str, env: Mapping[str, str] | None = None) -> Reading:
 @lru_cache(READINGS_KEPT)
 def _read(text: str, env: tuple[tuple[str, str], ...]) -> Reading:
     reader = _Reader()
-    scope = Scope([], values={name: (value,) for name, value in env})
+    scope = Scope([], values={name: (value,) for name, value in env}, budget=reader.budget)
     if "\0" in text:
         reader.opaque("a null byte")
+    if not _is_unicode(text):
+        reader.opaque("half of a surrogate pair, which programs read differently")
     try:
         reader.text(text, scope, (), 0)
     except RecursionError:
         # The limits are far below Python's own; but the caller may be deep down already.
         reader.opaque("nested too deeply")
     return _reading(text, reader)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_arguments(argv: tuple[str, ...], *, texts: bool) -> Reading:
@@ -132,13 +176,16 @@ def read_arguments(argv: tuple[str, ...], *, texts: bool) -> Reading:
     reader = _Reader(texts=texts)
     fields = [known(argument) for argument in argv]
     try:
-        reader.run(fields, _Place(RawCommand([], [], []), Scope([]), (), 0), (), 0)
-    except _TooMuch as error:
+        reader.run(fields, _Place(RawCommand([], [], []), Scope([], budget=reader.budget), (), 0), (), 0)
+    except (_TooMuch, Unreadable) as error:
         reader.opaque(str(error))
     return _reading(" ".join(argv), reader)
 
 
 def _reading(text: str, reader: "_Reader") -> Reading:
+    places = tuple(dict.fromkeys(places_of(reader.commands)))
+    scripts = _from_everywhere(reader, dict.fromkeys(reader.scripts), places)
+    loads = _from_everywhere(reader, dict.fromkeys(reader.loads), places)
     found = {trait for command in reader.commands for trait in command.traits} | reader.traits
     if DESTRUCTIVE in found and any(_is_lost(command) for command in reader.commands):
         found.add(UNPLACED)
@@ -147,7 +194,10 @@ def _reading(text: str, reader: "_Reader") -> Reading:
         commands=tuple(reader.commands),
         traits=tuple(trait for trait in TRAITS if trait in found),
         notes=tuple(dict.fromkeys(reader.notes)),
-        scripts=_workspace_files(reader),
+        scripts=scripts,
+        loads=tuple(each for each in loads if each not in scripts),
+        more=tuple(dict.fromkeys(reader.more)),
+        places=places,
         writes=tuple(dict.fromkeys(reader.writes)),
         reads=tuple(dict.fromkeys(reader.reads)),
         only_looks=reader.only_looks and not reader.redirected and OPAQUE not in found,
@@ -171,15 +221,23 @@ def places_of(commands: Sequence[Command]) -> list[str]:
     ]
 
 
-def _workspace_files(reader: "_Reader") -> tuple[str, ...]:
-    """Scripts seen from where the command starts; after `cd` from there as well, since only running tells which."""
-    files = (
-        shell_path(script, place)
-        for place in ("", *(change for change in places_of(reader.commands) if change))
-        for script in reader.scripts
-        if not script.startswith(("/", "~"))
-    )
-    return tuple(dict.fromkeys(file for file in files if not file.startswith(("/", "../", "~"))))
+def _from_everywhere(reader: "_Reader", files: Collection[str], places: Sequence[str]) -> tuple[str, ...]:
+    """Files seen from where the command starts; after `cd` from there as well, since only running tells which."""
+    changes = ["", *(change for change in places if change)]
+    if len(files) * len(changes) > MAX_PLACED:
+        reader.opaque(f"files it runs in more than {MAX_PLACED} places")
+        changes = [""]
+    return tuple(dict.fromkeys(_of_process(shell_path(file, place)) for place in changes for file in files))
+
+
+def _of_process(path: str) -> str:
+    """`/proc/self/cwd/x.sh` is x.sh, wherever the process is."""
+    for name in ("/proc/self/", "/proc/thread-self/"):
+        if path.startswith(name + "cwd/"):
+            return path.removeprefix(name + "cwd/")
+        if path.startswith(name + "root/"):
+            return "/" + path.removeprefix(name + "root/")
+    return path
 
 
 class _TooMuch(Exception):
@@ -189,10 +247,14 @@ class _TooMuch(Exception):
 class _Reader:
     def __init__(self, *, texts: bool = True) -> None:
         self._reads_texts = texts
+        self.budget = Budget()
+        self._reserved = RESERVED_STEPS
         self.commands: list[Command] = []
         self.traits: set[str] = set()
         self.notes: list[str] = []
         self.scripts: list[str] = []
+        self.loads: list[str] = []
+        self.more: list[str] = []
         self.writes: list[str] = []
         self.reads: list[str] = []
         self.only_looks = True
@@ -216,20 +278,38 @@ class _Reader:
         if self._chars > MAX_CHARS_READ:
             self.opaque(f"more than {MAX_CHARS_READ} characters to read in all")
             return
-        parsed = parse(text)
+        parsed = parse(text, self.budget)
         for note in parsed.notes:
             self.opaque(note)
-        if not parsed.notes and (difference := disagreement(text, parsed)) is not None:
-            self.opaque(difference)
+        self._compare(text, parsed)
         scope = _scope(parsed, outer)
         if any(_feeds_the_shell(raw) for raw in parsed.commands):
             for raw in parsed.commands:
                 raw.piped = True
         try:
-            for raw in parsed.commands:
-                self._command(raw, _Place(raw, scope, via, depth))
-        except _TooMuch as error:
+            self._commands(parsed.commands, scope, via, depth)
+        except (_TooMuch, Unreadable) as error:
             self.opaque(str(error))
+
+    def _compare(self, text: str, parsed: Parsed) -> None:
+        try:
+            if not parsed.notes and (difference := disagreement(text, parsed)) is not None:
+                self.opaque(difference)
+        except OverBudget as error:
+            self.opaque(str(error))
+        if self.budget.left <= 0:
+            # What was found first is looked at all the same, once: a denial should not become a question.
+            self.budget.left, self._reserved = self._reserved, 0
+
+    def _commands(self, commands: list[RawCommand], scope: Scope, via: tuple[str, ...], depth: int) -> None:
+        before: set[tuple[bool, tuple[str, ...]]] = set()
+        for raw in commands:
+            key = (raw.piped, tuple(word.source for word in raw.words))
+            # Said twice in one text, it is the same command.
+            if raw.plain and key in before and not self._aliases:
+                continue
+            before.add(key)
+            self._command(raw, _Place(raw, scope, via, depth))
 
     def _command(self, raw: RawCommand, place: "_Place") -> None:
         for redirect in raw.redirects:
@@ -237,8 +317,9 @@ class _Reader:
         for assignment in (*raw.assignments, *assigning.declared(raw)):
             self._assigned(assignment, place.scope, for_one=bool(raw.words))
         try:
-            for fields in _variants(raw.words, place.scope):
-                self.run(fields, place, place.via, 0)
+            for words in (raw.words, as_bash_reads(raw.words, self.budget)):
+                for fields in _variants(words or [], place.scope):
+                    self.run(fields, place, place.via, 0)
         except Uncertain as error:
             self.opaque(f"too many possibilities for {error}")
 
@@ -272,6 +353,12 @@ class _Reader:
             self.redirected = True
             if text is not None:
                 self.writes.append(text)
+            elif is_answered(redirect.target):
+                self._unplaced(f"writes to {redirect.target.source}, which is not known before it runs")
+
+    def _unplaced(self, note: str) -> None:
+        self.traits.add(UNPLACED)
+        self.notes.append(note)
 
     def run(self, fields: list[Field], place: "_Place", via: tuple[str, ...], wrapped: int) -> None:
         """One program with its arguments, and what it would run in turn."""
@@ -280,6 +367,7 @@ class _Reader:
         if wrapped > MAX_WRAPPERS:
             self.opaque(f"more than {MAX_WRAPPERS} wrappers around one program")
             return
+        self.budget.spend(STEPS_PER_PROGRAM + len(fields))
         handler = self._handler(fields)
         if handler is None and not self._aliases:
             # Said twice, it is the same program; what reads its input may be fed differently each time.
@@ -289,15 +377,13 @@ class _Reader:
             self._seen.add(key)
         name = self._name(fields[0])
         args = fields[1:]
-        self.commands.append(Command(name, tuple(fields), via, _traits(name, args)))
+        traits = _traits(name, args)
+        if name is not None and DESTRUCTIVE not in traits:
+            traits = (*self._hidden(name, fields, place, via, knows=handler is not None), *traits)
+        self.commands.append(Command(name, tuple(fields), via, traits))
         if name is None:
             return
-        self.writes.extend(written(name, args))
-        self.reads.extend(read_by(name, args))
-        first = fields[0].text
-        self.only_looks = self.only_looks and "/" not in (first or "/") and only_looks(name, args)
-        if first is not None and "/" in first and not first.startswith("/"):
-            self.scripts.append(first)
+        self._files(name, fields[0].text, args)
         if name in self._aliases:
             self._aliased(name, args, place, via)
         if handler is None:
@@ -308,6 +394,29 @@ class _Reader:
         except Uncertain as error:
             self.opaque(f"what {name} runs depends on {error}, which is not known before it runs")
         self._behind(found, name, place, via, wrapped)
+
+    def _files(self, name: str, first: str | None, args: list[Field]) -> None:
+        """What the program itself writes, reads and is."""
+        self.writes.extend(written(name, args))
+        self.reads.extend(read_by(name, args))
+        self.only_looks = self.only_looks and "/" not in (first or "/") and only_looks(name, args)
+        if first is not None and "/" in first and not first.startswith(_SYSTEM_PROGRAMS):
+            self.scripts.append(first)
+        if name in _RUN_TASKS:
+            self.more.append(f"{name} runs what files of the project say")
+
+    def _hidden(
+        self, name: str, fields: list[Field], place: "_Place", via: tuple[str, ...], *, knows: bool
+    ) -> tuple[str, ...]:
+        """What destroys all the same: one file that is many, or words behind a program that is not known."""
+        if name in _ONE_FILE and via and via[-1].startswith(_FOR_MANY):
+            return (DESTRUCTIVE,)
+        if knows or takes_words(name):
+            return ()
+        if destroys_behind(fields[1:]) or (not takes_data(name) and _is_given(place.raw.input, destroys_in_text)):
+            self.notes.append(f"{name} is given what deletes or overwrites, and may run it")
+            return DESTRUCTIVE, UNPLACED
+        return ()
 
     def _handler(self, fields: list[Field]) -> wrappers.Handler | None:
         name = fields[0].text if fields[0].text is not None else fields[0].base
@@ -338,6 +447,8 @@ class _Reader:
         for code in found.code:
             self._code(name, code)
         self.scripts.extend(found.scripts)
+        self.loads.extend(found.loads)
+        self.more.extend(found.more)
         self._aliases.update(found.aliases)
         for variable, value in found.assignments:
             if steers(variable, value.text if value is not None else None):
@@ -351,9 +462,12 @@ class _Reader:
 
     def _code(self, name: str, code: str) -> None:
         self.traits.add(CODE)
-        if destroys_in_code(code):
-            self.traits.add(UNPLACED)
-            self.notes.append(f"{name} runs code that deletes files or starts programs")
+        starts = starts_in_code(code)
+        deletes = deletes_in_code(code) or (starts and destroys_in_text(code))
+        if deletes:
+            self.traits.add(DESTRUCTIVE)
+        if deletes or starts:
+            self._unplaced(f"{name} runs code that deletes files or starts programs")
 
     def _input(self, found: Found, name: str, place: "_Place", via: tuple[str, ...]) -> None:
         """Commands or code from standard input: a here-document can be read, a pipe cannot."""
@@ -361,6 +475,9 @@ class _Reader:
         if source is None:
             if place.raw.piped:
                 self.opaque(f"{name} runs what a pipe brings")
+                self.more.append(f"{name} runs what a pipe brings")
+                # `cat x.sh | sh`: what is read before is what may come.
+                self.loads.extend(self.reads)
         elif source.operator == "<&":
             self.opaque(f"{name} runs what comes through descriptor {source.target.source}")
         elif source.body is not None:
@@ -377,6 +494,11 @@ class _Reader:
                     self.opaque(f"{name} runs {source.target.source}, which is not known before it runs")
                 else:
                     self.scripts.append(file)
+
+
+def _is_given(source: Redirect | None, check: Callable[[str], bool]) -> bool:
+    """Whether a here-document or a here-string says it."""
+    return source is not None and source.body is not None and check(source.body.source)
 
 
 class _Place(msgspec.Struct):
@@ -427,6 +549,8 @@ def _scope(parsed: Parsed, outer: Scope) -> Scope:
     assignments = list(parsed.assignments)
     certain = True
     for raw in parsed.commands:
+        if raw.plain and not assigning.may_set(raw):
+            continue
         assignments.extend(raw.assignments)
         assignments.extend(assigning.declared(raw))
         assignments.extend(assigning.read_into(raw))
@@ -441,19 +565,25 @@ def _variants(words: list[Word], scope: Scope) -> Iterator[list[Field]]:
     """The argument lists a command may have. All of them are looked at where they decide what runs."""
     for at, word in enumerate(words):
         heads = scope.alternatives([word])
-        if heads is None:
+        if heads is None or at > MAX_ALTERNATIVES:
             raise Uncertain(word.source)
         for head in heads:
             if not head:
                 continue
             name = (head[0].text or head[0].base or "").rpartition("/")[2]
-            if handler_of(name) is None:
-                yield [*head, *scope.single(words[at + 1 :])]
-                continue
-            rests = scope.alternatives(words[at + 1 :])
+            rests = _rests(words[at + 1 :], scope, decides=handler_of(name) is not None)
             if rests is None:
                 raise Uncertain(" ".join(word.source for word in words))
             for rest in rests:
                 yield [*head, *rest]
         if all(heads):
             return
+
+
+def _rests(words: list[Word], scope: Scope, *, decides: bool) -> list[list[Field]] | None:
+    """The arguments behind a program; None when there are too many and they decide what runs."""
+    if decides:
+        return scope.alternatives(words)
+    single = scope.single(words)
+    # What it names as a file may be in a variable.
+    return [single, *(rest for rest in scope.likely(words) or () if rest != single)]

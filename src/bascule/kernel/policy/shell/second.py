@@ -9,7 +9,7 @@ from functools import cache
 import tree_sitter_bash
 from tree_sitter import Language, Parser, Query, QueryCursor
 
-from bascule.kernel.policy.shell.text import Parsed
+from bascule.kernel.policy.shell.text import CHARS_PER_SECOND_STEP, Parsed
 
 
 @cache
@@ -19,7 +19,12 @@ def _bash() -> tuple[Language, Query]:
 
 
 def disagreement(text: str, parsed: Parsed) -> str | None:
-    """The first program that only the other parser sees; None when there is none, or it has no opinion."""
+    """The first program that only the other parser sees; None when there is none, or it has no opinion.
+
+    `OverBudget` when it would take too long to ask it.
+    """
+    # It takes long quoted texts as one piece, as ours does.
+    parsed.budget.spend(max(0, len(text) - parsed.bulk) // CHARS_PER_SECOND_STEP)
     language, query = _bash()
     # A parser of one's own each time: they hold state, and a command may be read on any thread.
     encoded = text.encode("utf-8", "surrogatepass")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from bascule.kernel.policy.shell.fields import Field, known
+from bascule.kernel.policy.shell.looking import LOOKING
 from bascule.kernel.policy.shell.options import Option, Uncertain, has, options, value_of
 
 _HERE = known(".")
@@ -30,15 +31,55 @@ _SHOW = frozenset(
      "openssl", "gpg", "age", "ssh-keygen", "ssh-add", "cp", "scp", "rsync", "zip", "gzip", "split", "csplit"]
 )  # fmt: skip
 _SEARCH = frozenset(["grep", "egrep", "fgrep", "rg", "ag", "ack", "sed", "awk", "gawk", "mawk", "perl", "jq", "yq"])
-_DELETERS = frozenset(["rm", "grm", "srm", "unlink", "shred", "truncate", "wipefs", "blkdiscard", "mkfs"])
+_DELETERS = frozenset(
+    ["rm", "grm", "srm", "unlink", "rimraf", "del-cli", "shred", "truncate", "wipefs", "blkdiscard", "mkfs"]
+)
 
 
 def written(name: str, args: list[Field]) -> list[str]:
     """What a program is told to make, change or remove."""
     try:
-        return [field.path for field in _written(name, args) if field.path]
+        found = [field.path for field in _written(name, args) if field.path]
     except Uncertain:
-        return []
+        found = []
+    return found if name in _NO_OUTPUTS else [*found, *_outputs(name, args)]
+
+
+# Programs whose `-o` names no file.
+_NO_OUTPUTS = LOOKING | _SEARCH | frozenset(
+    ["find", "gfind", "set", "ssh", "sftp", "scp", "mount", "sh", "bash", "dash", "zsh", "ksh", "shopt", "useradd",
+     "groupadd", "kubectl", "docker", "podman", "ln", "chmod", "rm"]
+)  # fmt: skip
+_OUTPUTS = frozenset(
+    ["-o", "--output", "--out", "-out", "--outfile", "--out-file", "--output-file", "--output-document", "--outdir",
+     "--out-dir", "--output-dir", "--output-directory", "--outDir", "--outFile", "-keyout", "--dump-header",
+     "--log-file", "--logfile", "--install-dir", "--destination", "DESTDIR"]
+)  # fmt: skip
+# Programs that work in the directory that follows.
+_WORKS_IN = frozenset(["make", "gmake", "ninja", "go", "cargo", "meson", "pnpm", "just", "npm", "yarn"])
+_IN = frozenset(["-C", "--directory", "--prefix", "--cwd"])
+
+
+def _outputs(name: str, args: list[Field]) -> list[str]:
+    """What the usual options for an output name, whatever the program is: as far as it looks like a path."""
+    found: list[str] = []
+    for at, field in enumerate(args):
+        text = field.text
+        if text is None or len(text) < 2 or not (text[0] == "-" or "=" in text):
+            continue
+        following = args[at + 1].path if at + 1 < len(args) else None
+        if text in _OUTPUTS:
+            found.append(following or "")
+        elif name in _WORKS_IN and text in _IN:
+            # The directory and what is in it.
+            found.append(following or "")
+        elif "=" in text and (
+            text.partition("=")[0] in _OUTPUTS or (name in _WORKS_IN and text.partition("=")[0] in _IN)
+        ):
+            found.append(text.partition("=")[2])
+        elif text.startswith("-o") and text[2:3] in ("/", "~", "."):
+            found.append(text[2:])
+    return [path for path in found if path.startswith(("/", "~", ".")) or "/" in path]
 
 
 def read_by(name: str, args: list[Field]) -> list[str]:
@@ -79,6 +120,11 @@ def find_roots(args: list[Field]) -> list[Field]:
             break
         roots.append(field)
     return roots or [_HERE]
+
+
+def takes_data(name: str) -> bool:
+    """Whether what comes on its input is data to it, whatever it says."""
+    return name in LOOKING or name in _SHOW or name in _SEARCH or name in _WRITERS
 
 
 def is_remote(field: Field) -> bool:
@@ -231,7 +277,9 @@ def _patched(args: list[Field]) -> list[Field]:
 
 
 _WRITERS: dict[str, Callable[[list[Field]], list[Field]]] = {
-    **dict.fromkeys(("tee", "rm", "grm", "srm", "unlink", "rmdir", "trash", "mkfifo"), _operands),
+    **dict.fromkeys(
+        ("tee", "rm", "grm", "srm", "unlink", "rmdir", "trash", "mkfifo", "rimraf", "del-cli", "sponge"), _operands
+    ),
     **dict.fromkeys(("touch", "mkdir", "truncate", "shred"), _made),
     **dict.fromkeys(("chmod", "chown", "chgrp", "setfacl"), lambda args: _operands(args)[1:]),
     **dict.fromkeys(("sed", "perl"), _edited),

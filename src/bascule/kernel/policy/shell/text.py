@@ -12,10 +12,39 @@ MAX_COMMANDS = 2_048
 # Commands in one pipeline, and here-documents in one text: nobody writes more by hand.
 MAX_PIPELINE = 64
 MAX_HEREDOCS = 32
+# What reading one command line may cost, texts within it included. A step is a word, a command, a value of a variable
+# or 32 characters, at 1 to 3 us: ten milliseconds of the event loop, which all other callers wait for. As many
+# commands as 4096 characters can hold take most of it.
+MAX_STEPS = 4_400
+# The other parser takes this many characters a step.
+CHARS_PER_SECOND_STEP = 2
+# A line is read this much at a time by loops of ours that look at each character.
+CHARS_PER_STEP = 32
 
 
 class Unreadable(Exception):
     """The text cannot be taken apart with certainty; the message names the part."""
+
+
+class OverBudget(Unreadable):
+    """Reading on would hold up everybody else."""
+
+
+class Budget:
+    """Steps that are left for one command line; shared by all that reads it."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self.left = steps
+
+    def spend(self, steps: int = 1) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise OverBudget("more than can be read in the time that others wait")
+
+    def spend_chars(self, count: int) -> None:
+        self.spend(1 + count // CHARS_PER_STEP)
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -81,6 +110,8 @@ class RawCommand(msgspec.Struct):
     redirects: list[Redirect]
     # Its standard input is a pipe.
     piped: bool = False
+    # Nothing but words that every shell reads as they stand.
+    plain: bool = False
 
     @property
     def input(self) -> Redirect | None:
@@ -100,6 +131,9 @@ class Parsed(msgspec.Struct):
     # What was not understood.
     notes: list[str] = msgspec.field(default_factory=list)
     heredocs: int = 0
+    budget: Budget = msgspec.field(default_factory=Budget)
+    # Characters in long stretches of quoted text, which no parser has to take apart.
+    bulk: int = 0
     # Stretches of the text whose commands have no place in it: backquotes, here-documents, arithmetic.
     unplaced: list[tuple[int, int]] = msgspec.field(default_factory=list)
 

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
+from bascule.kernel.policy.shell import git
 from bascule.kernel.policy.shell.fields import Field
 from bascule.kernel.policy.shell.options import Option, Uncertain, has, options
 
@@ -35,7 +37,9 @@ _STEERING = re.compile(
     r"|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|CLASSPATH|DOTNET_STARTUP_HOOKS|GEM_PATH|GEM_HOME|BUNDLE_GEMFILE"
     r"|GIT_.*|SSH_ASKPASS|SUDO_ASKPASS|EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESSOPEN|LESSCLOSE|MAKEFLAGS|MAKEFILES"
     r"|RUSTC_WRAPPER|CARGO_BUILD_RUSTC_WRAPPER|RUSTC|GOFLAGS|CC|CXX|LDSHARED|NPM_CONFIG_.*|PIP_.*|AWKPATH|AWKLIBPATH"
-    r"|HOME|XDG_CONFIG_HOME|TERMINFO|TERMCAP|TAR_OPTIONS|GREP_OPTIONS|RSYNC_RSH|CVS_RSH|npm_config_.*",
+    r"|HOME|XDG_CONFIG_HOME|TERMINFO|TERMCAP|TAR_OPTIONS|GREP_OPTIONS|RSYNC_RSH|CVS_RSH|npm_config_.*"
+    r"|FCEDIT|SUDO_EDITOR|SYSTEMD_EDITOR|SYSTEMD_PAGER|BAT_PAGER|DELTA_PAGER|PSQL_EDITOR|PSQL_PAGER|HGEDITOR|SVN_EDITOR"
+    r"|FZF_DEFAULT_COMMAND|FZF_DEFAULT_OPTS|RIPGREP_CONFIG_PATH",
 )
 # Steering by their names, harmless by what they say.
 _HARMLESS = re.compile(
@@ -95,19 +99,44 @@ def destroys(name: str, args: list[Field]) -> bool:
     """A recursive or forced delete, or the overwriting of a file or device as a whole."""
     judge = _DESTROYERS.get(name)
     if judge is None:
-        return name.startswith("mkfs.")
+        return name.startswith("mkfs.") or (name in _COPIERS and _copies_a_destroyer(args))
     try:
         return judge(args)
     except Uncertain:
         return False
 
 
+def names_a_destroyer(name: str) -> bool:
+    """Whether a program of this name may destroy, by its arguments or always."""
+    return name in _DESTROYERS or name.startswith("mkfs.")
+
+
+_COPIERS = frozenset(["cp", "ln", "mv", "install"])
+_SYSTEM = ("/bin/", "/usr/", "/sbin/")
+
+
+def _copies_a_destroyer(args: list[Field]) -> bool:
+    """`cp /bin/rm ./z`: the same program under a name that says nothing."""
+    return any(
+        (field.text or "").startswith(_SYSTEM) and names_a_destroyer((field.text or "").rpartition("/")[2])
+        for field in args
+    )
+
+
 def _rm(args: list[Field]) -> bool:
+    if any(field.text is None and _may_be_options(field, alone=len(args) == 1) for field in args):
+        return True
     given, _ = options(args, mixed=True)
     return any(
         option.name in ("r", "R", "f") or (len(option.name) > 1 and _begins(option, "recursive", "force"))
         for option in given
     )
+
+
+def _may_be_options(field: Field, *, alone: bool) -> bool:
+    """`rm $FLAGS x`, `rm "$@"`, `rm -$x f`; `rm $file` and `rm "$file" x` name files."""
+    source = field.source
+    return "$@" in source or source.startswith("-") or not (alone or source.startswith(('"', "'")))
 
 
 def _begins(option: Option, *names: str) -> bool:
@@ -116,14 +145,6 @@ def _begins(option: Option, *names: str) -> bool:
 
 def _find(args: list[Field]) -> bool:
     return any(field.text == "-delete" for field in args)
-
-
-def _git(args: list[Field]) -> bool:
-    _, rest = options(args, "Cc", ("git-dir", "work-tree", "namespace", "exec-path"))
-    if not rest or rest[0].text != "clean":
-        return False
-    given, _ = options(rest[1:], "e", ("exclude",), mixed=True)
-    return any(option.name == "f" or _begins(option, "force") for option in given) and not has(given, "n", "dry-run")
 
 
 def _dd(args: list[Field]) -> bool:
@@ -137,6 +158,23 @@ def _rsync(args: list[Field]) -> bool:
     return any((field.text or "").startswith(("--del", "--remove-source-files")) for field in args)
 
 
+def _tar(args: list[Field]) -> bool:
+    return any((field.text or "").startswith("--remove-f") for field in args)
+
+
+def _zip(args: list[Field]) -> bool:
+    given, _ = options(args, "xibtPO", ("exclude", "include", "password", "output-file"), mixed=True)
+    return has(given, "m", "move")
+
+
+def _sevenzip(args: list[Field]) -> bool:
+    return any(field.text == "-sdel" for field in args)
+
+
+def _cmake(args: list[Field]) -> bool:
+    return any(flag.text == "-E" and verb.text in ("rm", "remove", "remove_directory") for flag, verb in pairwise(args))
+
+
 def _always(args: list[Field]) -> bool:
     return not any(field.text in ("--help", "--version") for field in args)
 
@@ -147,10 +185,29 @@ _DESTROYERS: dict[str, Callable[[list[Field]], bool]] = {
     "srm": _always,
     "find": _find,
     "gfind": _find,
-    "git": _git,
+    "git": git.destroys,
     "dd": _dd,
     "rsync": _rsync,
+    **dict.fromkeys(("tar", "gtar", "bsdtar"), _tar),
+    "zip": _zip,
+    **dict.fromkeys(("7z", "7za", "7zr"), _sevenzip),
+    "cmake": _cmake,
     **dict.fromkeys(
-        ("shred", "truncate", "mkfs", "mke2fs", "wipefs", "mkswap", "fdisk", "sfdisk", "parted", "blkdiscard"), _always
+        (
+            "unlink",
+            "rimraf",
+            "del-cli",
+            "shred",
+            "truncate",
+            "mkfs",
+            "mke2fs",
+            "wipefs",
+            "mkswap",
+            "fdisk",
+            "sfdisk",
+            "parted",
+            "blkdiscard",
+        ),
+        _always,
     ),
 }
