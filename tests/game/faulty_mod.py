@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import uuid
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 TOOL = {"name": "toy/poke", "title": "Poke", "description": "Poke it", "inputSchema": {}, "outputSchema": {}}
@@ -37,6 +38,8 @@ RESULTS = {
 }
 if FAULT == "no blocking":
     del ATTENTION["blocking"]
+if FAULT == "no schema":
+    TOOL["inputSchema"] = {"type": "object", "properties": {"x": {"type": "objekt"}}}
 if FAULT == "no title":
     del TOOL["title"]
 if FAULT == "unread resource":
@@ -66,6 +69,11 @@ def framed(body):
     return f"Content-Length: {len(body)}\r\n{kind}\r\n".encode() + body
 
 
+def event(number):
+    about = {"channel": "toy/moved", "seq": number, "payload": {}}
+    return framed(json.dumps({"v": "gabp/1", "id": str(uuid.uuid4()), "type": "event", **about}).encode())
+
+
 def serve(connection):
     session, buffer = {}, b""
     with connection:
@@ -93,6 +101,8 @@ def serve(connection):
                 about = {"error": {"code": error[0], "message": error[1]}} if error else {"result": result}
                 message_out = {"v": "gabp/1", "id": message["id"], "type": "response", **about}
                 connection.sendall(framed(json.dumps(message_out).encode()))
+                if message["method"] == "events/subscribe":
+                    connection.sendall(b"".join(map(event, (5, 6 if FAULT != "backward" else 4))))
 
 
 def main():

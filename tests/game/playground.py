@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import sys
 import tempfile
 import textwrap
@@ -200,7 +201,7 @@ class Playground:
                 f"args = [{str(program)!r}]",
                 f"transport = {transport!r}",
                 f"mode = {mode!r}",
-                *(f"{key} = {value!r}" for key, value in more.items()),
+                *(f"{key} = {json.dumps(value)}" for key, value in more.items()),
                 f"env = {{ RUNS_FILE = {str(self.runs_file)!r} }}",
             ]
         self.toml.write_text("\n".join(lines))

@@ -47,6 +47,8 @@ def test_a_mod_without_our_sdk_keeps_them_too():
         ("any token", "wrong-token"),
         ("no hello", "before-hello"),
         ("two tools", "tools"),
+        ("no schema", "tools"),
+        ("backward", "events"),
         ("any method", "unknown-method"),
         ("any version", "version"),
         ("no pieces", "cut"),

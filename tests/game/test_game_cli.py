@@ -11,6 +11,7 @@ from arcade import arcade
 from living import run_command
 from playground import MOD
 
+from bascule.cli.talk import seconds
 from bascule.game.cli import command as cli_games
 from bascule.game.cli.command import arguments_in
 from bascule.local_client.exits import CONFLICT, NOT_FOUND, UNEXPECTED, USAGE, WrongUsage
@@ -179,3 +180,17 @@ def test_arguments_are_names_and_values_or_one_object():
     for wrong in (["x"], ["=3"], ["{x: 3}"]):
         with pytest.raises(WrongUsage):
             arguments_in(wrong)
+
+
+def test_an_error_of_a_tool_is_json_where_json_is_asked_for(hall):
+    failed = games(hall, "call", "arena", "arena/nothing", "--json")
+    assert failed.returncode != 0
+    error = json.loads(failed.stdout)["error"]
+    assert error["message"]
+    assert error["message"] in failed.stderr
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "0", "x", "1e300"])
+def test_a_timeout_that_is_none_is_refused_with_a_sentence(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds above zero"):
+        seconds(text)

@@ -451,3 +451,56 @@ async def test_the_token_file_of_an_attached_game_must_be_private(tmp_path):
         assert status.state == "stopped"
         assert "open to other users" in status.problem
         assert mod.asked == []
+
+
+# A program for terminals, as curses and termios have it; then it plays.
+TERMINAL = """
+import os, sys, termios
+termios.tcgetattr(0)
+print("screen", *os.get_terminal_size(), os.environ["TERM"], os.isatty(2), os.ttyname(0) == os.ttyname(1), flush=True)
+raise SystemExit(4)
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@on_loop
+async def test_a_game_for_terminals_gets_one_where_its_settings_say_so(tmp_path, terminal):
+    """And without: it ends at its start, as a program for terminals does."""
+    async with playground(tmp_path) as ground:
+        ground.write(source=TERMINAL, terminal=terminal)
+        status = await ground.games.start("arena")
+        assert status.state == "stopped"
+        if terminal:
+            assert "exit code 4" in status.problem
+            assert "screen 80 24 xterm" in status.problem
+            assert "True True" in status.problem
+        else:
+            assert "Inappropriate ioctl" in status.problem
+
+
+# It listens, and refuses every hello with an error that is not an error.
+REFUSES = """
+import json, os, socket
+listener = socket.create_server(("127.0.0.1", int(os.environ["GABP_SERVER_PORT"])))
+while True:
+    connection, _ = listener.accept()
+    data = b""
+    while b"\\r\\n\\r\\n" not in data or not data.endswith(b"}"):
+        data += connection.recv(65536)
+    id_ = json.loads(data.partition(b"\\r\\n\\r\\n")[2])["id"]
+    error = {"code": -32603, "message": "not today"}
+    body = json.dumps({"v": "gabp/1", "id": id_, "type": "response", "error": error}).encode()
+    connection.sendall(b"Content-Length: %d\\r\\nContent-Type: application/json\\r\\n\\r\\n%b" % (len(body), body))
+    connection.close()
+"""
+
+
+@on_loop
+async def test_a_game_that_listens_and_refuses_the_hello_is_not_said_to_have_never_listened(tmp_path):
+    async with playground(tmp_path) as ground:
+        ground.write(source=REFUSES, startup_timeout=3)
+        status = await ground.games.start("arena")
+        assert status.state == "failed"
+        assert "never listened" not in status.problem
+        assert "did not welcome us" in status.problem
+        assert "not today" in status.problem

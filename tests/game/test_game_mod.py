@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 from bridges_by_hand import HandBridge, pumped
+from msgspec import UNSET
 
 import bascule_mod
 import gabp
@@ -227,20 +228,35 @@ def bridge_file(path: Path, mode: int = 0o600, **changes: Any) -> str:
 
 def test_a_bridge_file_is_believed_only_when_nobody_else_could_have_written_it(tmp_path):
     path = tmp_path / "bridge.json"
-    assert endpoints.from_bridge_file(str(path)) is None
-    assert endpoints.from_bridge_file(bridge_file(path)).port == 0
+    assert endpoints.from_bridge_file(str(path), ()) is None
+    assert endpoints.from_bridge_file(bridge_file(path), ()).port == 0
     with pytest.raises(BadEndpoint, match="chmod"):
-        endpoints.from_bridge_file(bridge_file(path, 0o644))
+        endpoints.from_bridge_file(bridge_file(path, 0o644), ())
     with pytest.raises(BadEndpoint, match="shorter"):
-        endpoints.from_bridge_file(bridge_file(path, token="abc"))
+        endpoints.from_bridge_file(bridge_file(path, token="abc"), ())
     with pytest.raises(BadEndpoint, match="not a bridge configuration"):
-        endpoints.from_bridge_file(bridge_file(path, transport=5))
+        endpoints.from_bridge_file(bridge_file(path, transport=5), ())
     link = tmp_path / "link"
     link.symlink_to(path)
     with pytest.raises(OSError, match="symbolic link"):
-        endpoints.from_bridge_file(str(link))
-    meant = bridge_file(path, metadata={"gameId": "other"})
-    assert endpoints.from_bridge_file(meant, "mine") is None
+        endpoints.from_bridge_file(str(link), ())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_ours"),
+    [
+        ({}, True),
+        ({"gameId": "chess"}, False),
+        ({"gameId": "chess", "pid": 1}, False),
+        ({"gameId": "burrow"}, True),
+        ({"gameId": "chess", "pid": os.getpid()}, True),
+        ({"gameId": "chess", "pid": os.getppid()}, True),
+    ],
+)
+def test_a_game_that_runs_alone_does_not_take_up_the_launch_of_another(tmp_path, metadata, is_ours):
+    """It would listen on that game's port and be called in its place."""
+    with Mod("Burrow!", bridge_file=bridge_file(tmp_path / "bridge.json", metadata=metadata)).running() as mod:
+        assert mod.launched is is_ours
 
 
 def test_a_broken_bridge_file_is_reported_once_and_the_game_goes_on(tmp_path, caplog):
@@ -366,3 +382,23 @@ def test_the_sdk_works_where_only_gabp_and_msgspec_are_installed(tmp_path):
     others, asynchronous = done.stdout.splitlines()
     assert others == "['bascule_mod', 'gabp', 'msgspec']"
     assert asynchronous == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("t2048", "t2048/look"),
+        ("2048", "game/look"),
+        ("2048!", "game/look"),
+        ("Space Snake 2", "space-snake-2/look"),
+    ],
+)
+def test_tools_begin_with_the_mod_s_name_and_the_digits_at_its_end(name, tool):
+    mod = Mod(name)
+
+    @mod.tool
+    def look() -> str:
+        """Look."""
+        return ""
+
+    assert [each.name for each in mod._registry.listed_tools(UNSET)] == [tool]

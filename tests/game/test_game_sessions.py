@@ -5,6 +5,7 @@ import random
 import uuid
 from itertools import product
 
+import msgspec
 import pytest
 from scripted_mod import TOOL
 from two_ends import LAUNCH, TOKEN, WELCOME, hello, message, notes_of, opened
@@ -209,6 +210,24 @@ def test_a_bridge_keeps_to_the_mods_own_limits():
     assert not bridge.offers("state/get")
     with pytest.raises(RequestTooLarge, match="over the game's limit of 2048"):
         bridge.request(messages.TOOLS_CALL, b'{"a":"' + b"x" * 3000 + b'"}')
+
+
+@pytest.mark.parametrize("name", [messages.OUR_SERVER_NAME, "Lib.GAB"])
+def test_a_request_that_fits_only_without_escapes_reaches_a_mod_that_counts_bytes(name):
+    """400,000 letters: 0.8 MB, and 2.4 MB with escapes. Lib.GAB waits for characters where the frame counts bytes."""
+    bridge, mod = opened(welcome=msgspec.structs.replace(WELCOME, server_info=messages.ServerInfo(name=name)))
+    params = to_json({"name": "a/b", "arguments": {"text": "é" * 400_000}})
+    assert len(params) > 2_400_000
+    if name == "Lib.GAB":
+        with pytest.raises(RequestTooLarge):
+            bridge.request(messages.TOOLS_CALL, params)
+        return
+    bridge.request(messages.TOOLS_CALL, params)
+    (asked,) = mod.receive(bridge.take())
+    assert bytes(asked.params.arguments).decode() == '{"text":"' + "é" * 400_000 + '"}'
+    # And what fits as it is has escapes, whoever reads it.
+    bridge.request(messages.TOOLS_CALL, to_json({"name": "a/b", "arguments": {"text": "é"}}))
+    assert bridge.take().isascii()
 
 
 def test_a_bridge_does_not_pile_up_requests():

@@ -5,7 +5,8 @@ import re
 import pytest
 from playground import on_loop, playground
 
-from bascule.game.settings import BadSettings, parse
+from bascule.game.machine.settings_file import TomlFile
+from bascule.game.settings import BadSettings, LiveSettings, parse
 
 
 @pytest.mark.req("GAME-LIFE-1")
@@ -42,6 +43,7 @@ async def test_the_file_is_read_again_when_it_changes_and_a_broken_edit_changes_
         ("[games.x]\ncommand='x'\nstartup_timeout='1'", "startup_timeout"),
         ("[games.x]\ntransport='stdio'", "cannot be reached over stdio"),
         ("[games.x]\ncommand='x'\ntransport='stdio'\ndiscovery='file'", "cannot be found by file"),
+        ("[games.x]\ncommand='x'\ntransport='stdio'\nterminal=true", "cannot have a `terminal`"),
         ("[games.x]\naddress='99999'\ntoken_file='x'", "must be a port"),
         ("[games.x]\naddress='80'", "needs `token_file`"),
         ("[games.x]\ntransport='pipe'\naddress='x'\ntoken_file='x'", "absolute path"),
@@ -61,3 +63,18 @@ def test_a_setting_that_cannot_be_is_named(text, words):
 def test_the_smallest_settings_are_a_command():
     (settings,) = parse(b"[games.x]\ncommand = 'x'\n").values()
     assert (settings.transport, settings.mode, settings.startup_timeout) == ("tcp", "compat", 60)
+
+
+def test_a_games_toml_that_cannot_be_read_leaves_the_last_good_one_in_force(tmp_path):
+    file = tmp_path / "games.toml"
+    file.write_text("[games.chess]\ncommand = 'x'\n")
+    settings = LiveSettings(TomlFile(str(file)))
+    assert list(settings.games()) == ["chess"]
+    file.unlink()
+    file.mkdir()
+    assert list(settings.games()) == ["chess"]
+    assert settings.problem == "games.toml cannot be read: Is a directory"
+    file.rmdir()
+    file.write_text("[games.go]\ncommand = 'x'\n")
+    assert list(settings.games()) == ["go"]
+    assert settings.problem is None

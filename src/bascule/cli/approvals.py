@@ -114,10 +114,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _minutes(text: str) -> int:
-    minutes = int(text)
-    if not 1 <= minutes <= MAX_RULE_MINUTES:
-        raise argparse.ArgumentTypeError(f"1 to {MAX_RULE_MINUTES}")
-    return minutes
+    if not text.isdecimal() or len(text) > len(str(MAX_RULE_MINUTES)) or not 1 <= int(text) <= MAX_RULE_MINUTES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes from 1 to {MAX_RULE_MINUTES}")
+    return int(text)
 
 
 # -- looking --------------------------------------------------------------------------------------

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from bascule.client.sync import SyncClient
 
 
+# Ten years: more than anybody waits, and few enough for milliseconds in every integer.
+MAX_SECONDS = 315_360_000.0
+
+
 # `below` is for a verb whose command takes the option too: its default must not undo what was given before the verb.
 def add_state_dir(parser: argparse.ArgumentParser, *, below: bool = False) -> None:
     parser.add_argument(
@@ -22,6 +26,17 @@ def add_state_dir(parser: argparse.ArgumentParser, *, below: bool = False) -> No
 def add_json(parser: argparse.ArgumentParser, *, below: bool = False) -> None:
     default = argparse.SUPPRESS if below else False
     parser.add_argument("--json", action="store_true", default=default, help="print JSON for programs")
+
+
+def seconds(text: str) -> float:
+    """A time on the command line: `nan` and `inf` are numbers to Python, and no time to wait."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value < MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above zero")
+    return value
 
 
 def state_of(args: argparse.Namespace) -> str:

@@ -69,6 +69,7 @@ class Game:
         self._seen: dict[str, int] = {}
         self._attends = False
         self._relisting = False
+        self._list_once_more = False
         # About attention; and something was cleared since.
         self._asking = False
         self._ask_again = False
@@ -411,6 +412,8 @@ class Game:
 
     def _list_again(self) -> None:
         link = self._link
+        # One at a time. What changes while the mod answers may be missing in its answer.
+        self._list_once_more = self._relisting
         if link is None or self._relisting:
             return
         self._relisting = True
@@ -419,6 +422,8 @@ class Game:
             self._relisting = False
             if later.exception() is None:
                 self.catalog = Catalog(later.result().tools)
+            if self._list_once_more:
+                self._list_again()
 
         link.ask(messages.TOOLS_LIST, b"{}").add_done_callback(received)
 

@@ -234,6 +234,7 @@ class Life:
         settings = self.settings
         assert settings.command is not None
         env = {
+            **({"TERM": "xterm-256color"} if settings.terminal else {}),
             **self._machine.launcher.base_environment(),
             **settings.env,
             "GABS_GAME_ID": self.game_id,
@@ -251,6 +252,7 @@ class Life:
             cwd=None if settings.cwd is None else paths.expand(settings.cwd),
             env=env,
             stdio=self._address.transport == "stdio",
+            terminal=settings.terminal,
             max_unsent_bytes=self.settings.max_unsent_bytes,
             secret=self._token,
         )
@@ -324,6 +326,8 @@ class Life:
                     raise _GaveUp(fault.message) from None
             except GameError as error:
                 link.close("not welcomed")
+                # It listens: what it answers is the reason.
+                self._never_listened = False
                 self._failure = f"the mod did not welcome us: {error}"
                 if self._is_final(error):
                     raise _GaveUp(self._failure) from None

@@ -68,6 +68,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     # Its stdin and stdout are the connection.
     stdio: bool = False
+    # Its stdin, stdout and stderr are a terminal of its own.
+    terminal: bool = False
     # Of what is sent to it over stdio and not read.
     max_unsent_bytes: int = MAX_UNSENT_BYTES
     # Not to be seen in what it prints.

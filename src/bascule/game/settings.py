@@ -68,6 +68,8 @@ class GameSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_unsent_bytes: _UnsentBytes = MAX_UNSENT_BYTES
     mode: Literal["compat", "strict"] = "compat"
     discovery: Discovery = "environment"
+    # For a game that is drawn in a terminal: without one it ends at its start.
+    terminal: bool = False
 
     @property
     def wire_mode(self) -> Mode:
@@ -120,8 +122,9 @@ def problem_of(game_id: str, settings: GameSettings) -> str | None:
         return "`command` is empty"
     if settings.address is not None or settings.token_file is not None or settings.bridge_file is not None:
         return "`address`, `token_file` and `bridge_file` are for games without a `command`"
-    if settings.transport == "stdio" and settings.discovery == "file":
-        return "a game on stdio cannot be found by file"
+    if settings.transport == "stdio" and (settings.discovery == "file" or settings.terminal):
+        what = "have a `terminal`: its stdin and stdout are the connection" if settings.terminal else "be found by file"
+        return f"a game on stdio cannot {what}"
     return None
 
 
@@ -164,7 +167,12 @@ class LiveSettings:
 
     def games(self) -> dict[str, GameSettings]:
         """Read again only when the file has changed."""
-        stamp, text = self._file.read()
+        try:
+            stamp, text = self._file.read()
+        except OSError as error:
+            self._stamp = None
+            self.problem = f"games.toml cannot be read: {error.strerror or error}"
+            return self._games
         if stamp != self._stamp or stamp is None:
             self._stamp = stamp
             try:

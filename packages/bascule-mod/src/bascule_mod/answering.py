@@ -338,8 +338,11 @@ class Answering:
             if isinstance(answer, GameError):
                 raise answer
             if len(answer) + _ENVELOPE_BYTES > self._limits.max_message_bytes:
+                # Bridges count bytes: what fits only without escapes is sent without them.
+                answer = utf8_text(answer)
+            if len(answer) + _ENVELOPE_BYTES > self._limits.max_message_bytes:
                 # transport.md 7.1: "Large payloads SHOULD be transferred via resource URIs when possible".
-                kept = {"resource": self._kept.keep(utf8_text(answer))}
+                kept = {"resource": self._kept.keep(answer)}
                 answer = to_json({"content": kept} if request.method == messages.RESOURCES_READ else kept)
             connection.session.answer(request.id, answer)
         except GameError as error:

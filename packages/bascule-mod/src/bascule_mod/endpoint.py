@@ -3,7 +3,7 @@
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -59,8 +59,11 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Endpoint |
     )
 
 
-def from_bridge_file(path: str, game_id: str | None = None) -> Endpoint | None:
-    """What the newest launch says; None when there is none, or it is another game's."""
+def from_bridge_file(path: str, names: Collection[str]) -> Endpoint | None:
+    """What the newest launch says; None when there is none, or it is another game's.
+
+    The launch is ours when it started this process or its parent, or names none but a game of these names.
+    """
     try:
         text = _read_own_file(path)
     except FileNotFoundError:
@@ -72,14 +75,16 @@ def from_bridge_file(path: str, game_id: str | None = None) -> Endpoint | None:
         token = found["token"]
         metadata: Any = found.get("metadata", {})
         meant = metadata.get("gameId")
+        launched = metadata.get("pid")
     except (BadJson, KeyError, TypeError, AttributeError):
         raise BadEndpoint(f"{path} is not a bridge configuration; remove it, or start the bridge again") from None
     if not isinstance(token, str) or len(token) < messages.MIN_TOKEN_CHARS:
         raise BadEndpoint(f"{path}: its token is shorter than {messages.MIN_TOKEN_CHARS} characters")
     # The file cannot hand over a pipe to a process that already runs.
-    if transport not in ("tcp", "pipe") or (game_id is not None and meant is not None and meant != game_id):
+    is_ours = meant is None or meant in names or launched in (os.getpid(), os.getppid())
+    if transport not in ("tcp", "pipe") or not is_ours:
         return None
-    return Endpoint(transport=transport, address=address, token=token, game_id=meant or game_id, source=path)
+    return Endpoint(transport=transport, address=address, token=token, game_id=meant, source=path)
 
 
 def _read_own_file(path: str) -> bytes:

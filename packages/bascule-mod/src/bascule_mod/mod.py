@@ -252,7 +252,7 @@ class Mod:
             return
         self._looked = now
         try:
-            found = endpoints.from_bridge_file(self._bridge_file)
+            found = endpoints.from_bridge_file(self._bridge_file, (self.name, self._namespace))
             if found is not None:
                 self._listen(found)
         except (BadEndpoint, OSError) as error:
@@ -278,7 +278,7 @@ class Mod:
                 MOD_EXTENSIONS,
             ),
             schema_version=messages.SCHEMA_VERSION,
-            server_info=messages.ServerInfo(name="bascule.mod", version=__version__),
+            server_info=messages.ServerInfo(name=messages.OUR_SERVER_NAME, version=__version__),
             observed=UNSET if observed is None else observed,
         )
 
@@ -301,5 +301,5 @@ class Mod:
 
 def _as_namespace(name: str) -> str:
     """`Space Snake!` as `space-snake`."""
-    cleaned = _NOT_NAME.sub("-", name.lower()).strip("-_0123456789")
+    cleaned = _NOT_NAME.sub("-", name.lower()).lstrip("-_0123456789").rstrip("-_")
     return cleaned or "game"

@@ -70,6 +70,8 @@ class BridgeSession(Session):
         super().__init__(mode, limits)
         self.welcome: messages.Welcome | None = None
         self.message_limit = self.limits.max_message_bytes
+        # Some mods count characters where the frame counts bytes; ours does not.
+        self._counts_bytes = False
         self.max_concurrent = self.limits.max_in_flight
         # None of a mod that lists no methods.
         self._offered: frozenset[str] | None = None
@@ -93,8 +95,10 @@ class BridgeSession(Session):
         self._send(envelopes.request(self._hello_id, messages.HELLO, to_json(params)))
 
     def request(self, method: str, params: bytes) -> str:
-        """Its id. `params` is ASCII JSON, as `to_json` gives it."""
+        """Its id. `params` is ASCII JSON, as `to_json` gives it; a mod that counts bytes gets UTF-8 where it must."""
         limit = self.message_limit
+        if len(params) + 256 > limit and self._counts_bytes:
+            params = envelopes.utf8_text(params)
         if len(params) + 256 > limit:
             raise RequestTooLarge(f"a request of {len(params)} bytes is over the game's limit of {limit}")
         if len(self._in_flight) >= self.limits.max_in_flight:
@@ -240,6 +244,8 @@ class BridgeSession(Session):
         if isinstance(welcome.capabilities.methods, list):
             self._offered = frozenset(welcome.capabilities.methods)
         self._keep_to(welcome.capabilities.limits)
+        info = welcome.server_info
+        self._counts_bytes = isinstance(info, messages.ServerInfo) and info.name == messages.OUR_SERVER_NAME
         self._happen(Welcomed(welcome))
 
     def _refused(self, error: GameError) -> None:

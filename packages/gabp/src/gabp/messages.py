@@ -25,6 +25,8 @@ TOKEN_BYTES = 32
 MIN_TOKEN_CHARS = 32
 
 HELLO: Final = "session/hello"
+# How a mod made with our SDK names itself in its welcome.
+OUR_SERVER_NAME: Final = "bascule.mod"
 TOOLS_LIST: Final = "tools/list"
 TOOLS_CALL: Final = "tools/call"
 SUBSCRIBE: Final = "events/subscribe"

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from bascule.cli.console_pages import open_page
-from bascule.cli.talk import add_json, add_state_dir, connect, state_of
+from bascule.cli.talk import add_json, add_state_dir, connect, seconds, state_of
 from bascule.desktop.cli import gnome, kwin, person
 from bascule.desktop.cli.ways import ask
 from bascule.foundation import paths
@@ -93,7 +93,7 @@ def _add_looks(verbs: Any) -> None:
     what.add_argument("--titled", metavar="PATTERN", help="until the window's title matches")
     what.add_argument("--window-opens", metavar="PATTERN", help="until a window with such a title is there")
     what.add_argument("--stable", action="store_true", help="until nothing changes any more")
-    wait.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="give up after (default 15)")
+    wait.add_argument("--timeout", type=seconds, default=15.0, metavar="SECONDS", help="give up after (default 15)")
 
 
 def _add_acts(verbs: Any) -> None:
@@ -212,9 +212,7 @@ def run_find(args: argparse.Namespace) -> int:
 
 
 def run_wait(args: argparse.Namespace) -> int:
-    milliseconds = round(args.timeout * 1000)
-    if milliseconds < 1:
-        raise WrongUsage("--timeout must be more than 0")
+    milliseconds = max(1, round(args.timeout * 1000))
     params = {**_route(args), "condition": _condition(args)}
     result = ask(args, "desktop.waitUntil", params, timeout_ms=milliseconds)
     show_json(result) if args.json else show(f"after {result['elapsedMs']} ms")

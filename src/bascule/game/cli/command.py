@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any
 
-from bascule.cli.talk import add_json, add_state_dir, ask, connect
+from bascule.cli.talk import add_json, add_state_dir, ask, connect, seconds
 from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
 from bascule.client.sync import SyncClient
@@ -76,7 +76,7 @@ def _options(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
         )
-        verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
+        verb.add_argument("--timeout", type=seconds, metavar="SECONDS", help="default: the game's call_timeout")
     elif name in _OPTIONS:
         _OPTIONS[name](verb)
     elif name == "events":
@@ -282,11 +282,14 @@ def call_tool(args: argparse.Namespace) -> int:
         params: dict[str, Any] = {"gameId": args.game, "tool": args.tool}
         params["arguments"] = arguments_in(args.arguments, texts)
         if args.timeout is not None:
-            params["timeoutMs"] = int(args.timeout * 1000)
+            params["timeoutMs"] = max(1, round(args.timeout * 1000))
         try:
             answer = client.call("games.call", params)
         except BasculeError as error:
-            _show_error_data(error)
+            if args.json:
+                show_json({"error": {"code": error.code, "message": error.message, "details": error.details}})
+            else:
+                _show_error_data(error)
             raise
     if args.json:
         show_json(answer)

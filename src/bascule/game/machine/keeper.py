@@ -5,17 +5,20 @@ is gone, however it went, our control socket ends, and so does the game. It is a
 exit leave the real game to us, and "the game" is everything below this process.
 
 Over the control socket (its descriptor is our argument), a JSON value per line:
-    -> {"argv": [...], "cwd": ..., "env": {...}}  once   <- {"pid": 12} or {"fault": [errno, text]}
+    -> {"argv": [...], "cwd": ..., "env": {...}, "terminal": false}  once
+                                                         <- {"pid": 12} or {"fault": [errno, text]}
     -> "terminate" or "kill"                             <- {"left": [34, ...]}  the launcher is gone, these run on;
                                                             again when one of them ends
                                                          <- {"ended": 0}  nothing is left; ours is the last word
-Its stdin, stdout and stderr are the game's.
+Its stdin, stdout and stderr are the game's. A game that wants a terminal gets one of its own in their place; what it
+paints goes to our stdout.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import select
@@ -23,6 +26,7 @@ import signal
 import socket
 import stat
 import sys
+import termios
 import time
 
 # typing costs 5 ms; who checks types has read it already.
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 # Between asking and killing, when the daemon is gone and cannot say what games.toml says: its `stop_timeout`'s default.
 ORPHAN_SECONDS = 5.0
 PIECE_BYTES = 64 * 1024
+# What every program for terminals can draw on.
+TERMINAL_SIZE = (24, 80)
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LINUX = sys.platform == "linux"
@@ -49,6 +55,10 @@ class Keeper:
         self.lines = b""
         # The socket that the game listens on: its file outlives a process that is killed.
         self.socket_path: str | None = None
+        self.poll = select.poll()
+        # Our side of its terminal, and where what it paints goes.
+        self.screen = -1
+        self.output = -1
 
     # -- starting
 
@@ -56,10 +66,14 @@ class Keeper:
         if wanted["env"].get("GABP_TRANSPORT") == "pipe":
             self.socket_path = wanted["env"].get("GABP_ADDRESS")
         reader, writer = os.pipe()
+        terminal = self.open_terminal() if wanted["terminal"] else -1
         self.main = os.fork()
         if not self.main:
-            become(wanted, writer)
+            become(wanted, writer, terminal)
         os.close(writer)
+        if terminal >= 0:
+            os.close(terminal)
+            self.poll.register(self.screen, select.POLLIN)
         # The game has them now. While we held them too, nobody would see it close them.
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in (0, 1, 2):
@@ -71,6 +85,34 @@ class Keeper:
             self.send({"fault": json.loads(fault)})  # noqa: TID251 - our own words
             os._exit(0)
         self.send({"pid": self.main})
+
+    def open_terminal(self) -> int:
+        """The game's side of it."""
+        self.screen, terminal = os.openpty()
+        termios.tcsetwinsize(terminal, TERMINAL_SIZE)
+        self.output = os.dup(1)
+        # A daemon that reads slowly misses something that is painted over anyway; nothing here waits for it.
+        for descriptor in (self.screen, self.output):
+            os.set_blocking(descriptor, False)
+        return terminal
+
+    def paint(self) -> bool:
+        """Pass on what the game has painted; False when there is nothing more for now, or ever."""
+        try:
+            piece = os.read(self.screen, PIECE_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            # Linux says EIO when the last process is gone.
+            piece = b""
+        if not piece:
+            self.poll.unregister(self.screen)
+            os.close(self.screen)
+            self.screen = -1
+            return False
+        with contextlib.suppress(OSError):
+            os.write(self.output, piece)
+        return True
 
     # -- ending
 
@@ -130,6 +172,8 @@ class Keeper:
         self.send({"left": descendants()})
 
     def leave(self) -> NoReturn:
+        while self.screen >= 0 and self.paint():
+            pass
         if self.socket_path is not None:
             # The daemon does it too; a daemon that was killed cannot.
             with contextlib.suppress(OSError):
@@ -162,6 +206,13 @@ class Keeper:
                 self.start(wanted)
         return bool(piece)
 
+    def ring(self, numbers: bytes) -> None:
+        """Signals have come."""
+        if any(number != signal.SIGCHLD for number in numbers):
+            self.orphaned()
+        if self.main:
+            self.look()
+
     def serve(self) -> NoReturn:
         bell, ring = os.pipe()
         os.set_blocking(bell, False)
@@ -169,19 +220,17 @@ class Keeper:
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
-        poll = select.poll()
+        poll = self.poll
         poll.register(self.control, select.POLLIN)
         poll.register(bell, select.POLLIN)
         while True:
             wait = None if self.kill_at is None else max(0.0, self.kill_at - time.monotonic()) * 1000
             for descriptor, _ in poll.poll(wait):
                 if descriptor == bell:
-                    rung = os.read(bell, 4096)
-                    if any(number != signal.SIGCHLD for number in rung):
-                        self.orphaned()
-                    if self.main:
-                        self.look()
-                elif not self.receive():
+                    self.ring(os.read(bell, 4096))
+                elif descriptor == self.screen:
+                    self.paint()
+                elif descriptor == self.control.fileno() and not self.receive():
                     poll.unregister(self.control)
                     if not self.main:
                         os._exit(0)
@@ -190,10 +239,14 @@ class Keeper:
                 self.kill()
 
 
-def become(wanted: dict[str, Any], writer: int) -> NoReturn:
+def become(wanted: dict[str, Any], writer: int, terminal: int) -> NoReturn:
     """In the child: be the game, or say why not."""
     try:
         os.setsid()
+        if terminal >= 0:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+            for descriptor in (0, 1, 2):
+                os.dup2(terminal, descriptor)
         if LINUX:
             # Should we be killed: we are one thread, which is whose death this is about.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -112,7 +112,8 @@ class _Process(asyncio.SubprocessProtocol):
     # -- the keeper --
 
     def begin(self, launch: Launch) -> None:
-        self._send({"argv": launch.argv, "cwd": launch.cwd, "env": dict(launch.env)})
+        given = {"argv": launch.argv, "cwd": launch.cwd, "env": dict(launch.env), "terminal": launch.terminal}
+        self._send(given)
 
     def _send(self, message: Any) -> None:
         # Not our codec: what is in an environment need not be UTF-8, and surrogates travel as escapes.

@@ -9,11 +9,40 @@ from typing import Any, Final, Literal
 from bascule.game.cli.check.peer import Failed, Peer
 from bascule.game.cli.check.starting import Subject
 from gabp import envelopes, messages
+from gabp.json_schema import Schema
 from gabp.session import new_id
 
 Level = Literal["must", "should"]
 # 7.1: "up to 1MB".
 LARGE_BYTES: Final = 1024 * 1024 - 512
+
+
+# What a schema is, as far as bridges and models read one.
+_TYPE_NAMES: Final = ["null", "boolean", "object", "array", "number", "string", "integer"]
+_NUMBER: Final = {"type": "number"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_TEXT: Final = {"type": "string"}
+_SUBSCHEMA: Final = {"$ref": "#"}
+_SUBSCHEMAS: Final = {"type": "array", "items": _SUBSCHEMA}
+_BY_NAME: Final = {"type": "object", "additionalProperties": _SUBSCHEMA}
+_SCHEMAS: Final = Schema(
+    {
+        "type": ["object", "boolean"],
+        "properties": {
+            "type": {"anyOf": [{"enum": _TYPE_NAMES}, {"type": "array", "items": {"enum": _TYPE_NAMES}}]},
+            "items": {"anyOf": [_SUBSCHEMA, _SUBSCHEMAS]},
+            "required": {"type": "array", "items": {"type": "string"}},
+            "enum": {"type": "array"},
+            **dict.fromkeys(("properties", "$defs", "definitions"), _BY_NAME),
+            **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SUBSCHEMAS),
+            **dict.fromkeys(("additionalProperties", "propertyNames", "contains", "not"), _SUBSCHEMA),
+            **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
+            **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
+            **dict.fromkeys(("$ref", "pattern", "format", "description", "title"), _TEXT),
+        },
+    },
+    trusted=True,
+)
 
 
 class DoesNotApply(Exception):
@@ -86,6 +115,10 @@ def _tools(subject: Subject) -> None:
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise Failed(f"two tools have the name {min(map(str, twice))}")
+        for each in listed["tools"]:
+            for name in ("inputSchema", "outputSchema"):
+                if isinstance(each, dict) and (problems := _SCHEMAS.problems(each.get(name, {}), name)):
+                    raise Failed(f"{each.get('name')}: {problems[0]}: it is not a JSON Schema")
 
 
 @check("must", "a method that does not exist is an error, and the session goes on")
@@ -182,9 +215,10 @@ def _several(subject: Subject) -> None:
 def _large(subject: Subject) -> None:
     with subject.session() as (peer, welcome):
         limits = welcome.get("capabilities", {}).get("limits", {})
-        most = limits.get("maxMessageSize", LARGE_BYTES) if isinstance(limits, dict) else LARGE_BYTES
-        size = min(LARGE_BYTES, most - 512)
-        if size < LARGE_BYTES:
+        most = limits.get("maxMessageSize") if isinstance(limits, dict) else None
+        size = LARGE_BYTES
+        if most is not None and most - 512 < LARGE_BYTES:
+            size = most - 512
             subject.seen.strict[f"it reads no more than {most} bytes in a message; 1 MB is recommended"] = None
         peer.refusal(messages.TOOLS_CALL, {"name": "checking/no-such-tool", "arguments": {"text": "x" * max(1, size)}})
         peer.call(messages.TOOLS_LIST)

@@ -64,6 +64,8 @@ class Peer:
         self._seen = seen
         self._buffer = b""
         self.events: list[envelopes.Event] = []
+        # The last number of each channel.
+        self._numbers: dict[str, int] = {}
 
     def close(self) -> None:
         self._stream.close()
@@ -121,13 +123,22 @@ class Peer:
     def message(self, seconds: float = ANSWER_SECONDS) -> envelopes.Message:
         body = self._frame(time.monotonic() + seconds)
         try:
-            return envelopes.parse(body, envelopes.Mode.STRICT)
+            return self._counted(envelopes.parse(body, envelopes.Mode.STRICT))
         except envelopes.BadMessage as bad:
             self._seen.strict[f"a message is not a strict envelope: {bad.message}"] = None
         try:
-            return envelopes.parse(body, envelopes.Mode.COMPAT)
+            return self._counted(envelopes.parse(body, envelopes.Mode.COMPAT))
         except envelopes.BadMessage as bad:
             raise Failed(f"a message is not an envelope: {bad.message}: {body[:200]!r}") from None
+
+    def _counted(self, message: envelopes.Message) -> envelopes.Message:
+        """The numbers of a channel's events only grow."""
+        if isinstance(message, envelopes.Event):
+            before = self._numbers.get(message.channel)
+            if before is not None and message.seq <= before:
+                raise Failed(f"an event of {message.channel} has the number {message.seq} after {before}")
+            self._numbers[message.channel] = message.seq
+        return message
 
     def closed(self, seconds: float = ANSWER_SECONDS) -> bool:
         """Whether the mod ends the connection."""
