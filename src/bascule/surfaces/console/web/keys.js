@@ -149,6 +149,8 @@ function moves() {
 
 /** When the key or the click that is being carried out was made. */
 let pressed = 0;
+/** While a key presses a button of the page. */
+let pressing = false;
 export const pressedAt = () => pressed;
 
 /** Runs `fn` with the time once what the page looks like now is on the screen. @param {(now: number) => void} fn */
@@ -208,7 +210,9 @@ function down(event) {
     if (!told) keyboard.resting(restMs === AFTER_FIELD_MS ? "field" : "front");
     told = true;
   } else if (did === "press") {
+    pressing = true;
     if (keyboard.press(event.key, at >= shownSince)) event.preventDefault();
+    pressing = false;
   } else if (did === "go") {
     event.preventDefault();
     keyboard.go(event.key);
@@ -229,7 +233,11 @@ function up(event) {
 
 /** @param {Event} event */
 function pointed(event) {
-  if (!event.isTrusted) return;
+  if (!event.isTrusted) {
+    // A click that a key of ours makes is of the key's time.
+    if (!pressing) pressed = event.timeStamp;
+    return;
+  }
   // Enter on a button is a click, too, of the time at which the key went down. A screen reader's click has no key.
   if (event.type !== "click" || /** @type {MouseEvent} */ (event).detail !== 0 || !held.size) pressed = event.timeStamp;
   moves();
