@@ -268,15 +268,30 @@ async def test_segments_go_on_over_a_restart():
 
 
 @on_loop
-async def test_every_thousandth_record_is_anchored_once_it_is_durable():
+async def test_every_hundredth_record_is_anchored_once_it_is_durable():
     s = Setting()
-    for number in range(2_001):
+    for number in range(201):
         s.commit(f"k{number}")
     assert s.anchors == []
     s.store.finish_all()
-    assert [(each.seq, each.why) for each in s.anchors] == [(1_000, "count"), (2_000, "count")]
-    assert journal_module.ANCHOR_EVERY == 1_000
+    assert [(each.seq, each.why) for each in s.anchors] == [(100, "count"), (200, "count")]
+    assert journal_module.ANCHOR_EVERY == 100
     assert s.faults() == []
+
+
+@on_loop
+async def test_an_end_is_anchored_once_however_often_it_is_asked_for():
+    s = Setting()
+    s.commit()
+    s.journal.anchor_growth("time")
+    assert s.anchors == [], "it could still be undone"
+    s.store.finish_all()
+    for _ in range(2):
+        s.journal.anchor_growth("time")
+    s.commit()
+    s.store.finish_all()
+    s.journal.anchor_growth("time")
+    assert [(each.seq, each.why) for each in s.anchors] == [(1, "time"), (2, "time")]
 
 
 @on_loop

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bascule.kernel.journal_ports import LedgerRow
 from bascule.kernel.ledger import GENESIS, Anchor, Chain, Record, Segment, Verifier, link, read_record
+from bascule.testing.house import House
 
 RECORDS = 12
 
@@ -195,6 +196,16 @@ def test_two_anchors_of_one_record_must_agree():
     rows = build()
     other = msgspec.structs.replace(anchor(rows[2]), head="00" * 32)
     assert faults(rows, anchors=[anchor(rows[2]), other]) == ["record 3 is not the one that was anchored (stop)"]
+
+
+def test_the_end_is_anchored_each_minute_in_which_it_grew():
+    with House() as house:
+        house.register("Jerry")
+        house.advance(61)
+        first = [each for each in house.anchors.anchors if each.why == "time"]
+        assert [each.seq for each in first] == [house.ledger()[-1]["seq"]]
+        house.advance(600)
+        assert [each for each in house.anchors.anchors if each.why == "time"] == first, "nothing happened"
 
 
 def test_an_anchor_of_the_empty_ledger_asks_for_nothing():

@@ -211,6 +211,56 @@ def test_tampering_is_found_and_named(stopped, how):
     assert "FAULT: " in done.output
 
 
+def recompute_anchors(state: str) -> None:
+    """Each line with the hash that its record has now, and a checksum that fits."""
+    file = os.path.join(state, "anchors.jsonl")
+    with contextlib.closing(sqlite3.connect(os.path.join(state, "bascule.db"))) as connection:
+        hashes = {seq: hash_.hex() for seq, hash_, _ in rows(connection)}
+    with open(file, encoding="utf-8") as lines:
+        anchors = [json.loads(line) for line in lines]
+    os.unlink(file)
+    for each in anchors:
+        head = hashes.get(each["seq"], each["head"])
+        append_anchor(file, seq=each["seq"], head=head, at=each["at"], why=each["why"])
+
+
+def forge(state: str, number: int) -> None:
+    with contextlib.closing(sqlite3.connect(os.path.join(state, "bascule.db"))) as connection, connection:
+        forge_from(connection, number)
+
+
+# What it says of itself (README.md, SECURITY.md, `ledger verify --help`): who computes the hashes anew is stopped by an
+# anchor behind the edit, and by nothing when the anchors are written anew as well.
+NOT_FOUND_BY_THIS = "whoever runs as you and computes the hashes anew is not found by this"
+
+
+def test_an_edit_with_all_hashes_computed_anew_is_found_by_an_anchor_behind_it(stopped):
+    forge(stopped, 4)
+    done = ledger(stopped, "verify")
+    assert (done.code, "is not the one that was anchored" in done.output) == (TAMPERED, True)
+
+
+def test_an_edit_behind_the_newest_anchor_with_all_hashes_computed_anew_is_not_found_and_verify_says_so(stopped):
+    file = os.path.join(stopped, "anchors.jsonl")
+    with open(file, encoding="utf-8") as lines:
+        first = lines.readline()
+    with open(file, "w", encoding="utf-8") as shortened:
+        shortened.write(first)
+    assert json.loads(first)["seq"] < 4
+    forge(stopped, 4)
+    done = ledger(stopped, "verify")
+    assert (done.code, NOT_FOUND_BY_THIS in done.output) == (0, True)
+
+
+def test_an_edit_with_the_hashes_and_the_anchors_computed_anew_is_not_found_and_verify_says_so(stopped):
+    forge(stopped, 4)
+    recompute_anchors(stopped)
+    done = ledger(stopped, "verify")
+    assert (done.code, NOT_FOUND_BY_THIS in done.output) == (0, True)
+    helped = forked("ledger", "verify", "--help").output
+    assert "computes the hashes anew" in " ".join(helped.split())
+
+
 def test_a_daemon_that_runs_on_a_tampered_ledger_tells_it_too(stopped):
     connection = sqlite3.connect(os.path.join(stopped, "bascule.db"))
     with connection:

@@ -139,7 +139,7 @@ def test_verify_with_peers_says_that_a_ledger_was_cut_which_is_whole_by_itself(t
         alone, with_peers = verify(laptop.state), verify(laptop.state, "--peers")
     assert (alone.returncode, alone.stdout.split(":")[0]) == (0, "ok")
     assert with_peers.returncode == 1
-    assert "FAULT: desk was told record" in with_peers.stdout
+    assert "FAULT: desk says that it was told record" in with_peers.stdout
 
 
 # Of the time that others have to answer.

@@ -14,6 +14,7 @@ from bascule.programs.helpers.terminal import say, show, show_json
 
 # A SHA-256 in hex.
 _HASH_CHARS = 64
+WHAT_IT_SAYS = "no damage, no careless edit; whoever runs as you and computes the hashes anew is not found by this"
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -45,13 +46,15 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "verify",
         help="check every hash, the chain and the anchors",
         description="Finds any flipped, deleted, moved or replaced record, and an end that was cut off behind the "
-        "last anchor. Works on a running and on a stopped daemon. Exit code 1 when something is wrong.",
+        "last anchor: damage and careless edits. It does not find the edits of a program that runs as you and computes "
+        "the hashes anew: of records behind the last anchor (one a minute, and each 100 records), or of all when it "
+        "writes the anchors anew too. Works on a running and on a stopped daemon. Exit code 1 when something is wrong.",
     )
     check.add_argument(
         "--peers",
         action="store_true",
         help="also compare with what other machines of the mesh hold: finds an end that was cut off together with its "
-        "anchors",
+        "anchors, as far as they are to be believed",
     )
     check.set_defaults(run=run_verify)
     for verb in (tail, shown, searched, check):
@@ -121,6 +124,7 @@ def run_verify(args: argparse.Namespace) -> int:
             f"{result.get('signatures', 0)} signatures,{_peers_compared(result)} head {result['head'][:16]}, "
             f"{result['seconds']} s"
         )
+        show(WHAT_IT_SAYS)
     else:
         for fault in result["faults"]:
             show(f"FAULT: {fault}")
@@ -139,8 +143,8 @@ def _compare_with_peers(args: argparse.Namespace, result: dict[str, Any]) -> Non
             continue
         what = "is another one" if records else "is not there"
         faults.append(
-            f"{anchor['node']} was told record {anchor['seq']} of this ledger, which {what}: its end was cut off, or a "
-            "backup was put back"
+            f"{anchor['node']} says that it was told record {anchor['seq']} of this ledger, which {what}: its end was "
+            f"cut off, or a backup was put back, or {anchor['node']} says what is not so (it showed no proof)"
         )
     machines = {anchor["node"] for anchor in held["anchors"]}
     result["peers"] = {"compared": len(machines), "silent": held.get("silent", [])}

@@ -39,7 +39,7 @@ from bascule.kernel.identity.proofs import Proofs
 from bascule.kernel.identity.sessions import Sessions
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
-from bascule.kernel.ledger import SEGMENT_RECORDS, Anchor
+from bascule.kernel.ledger import ANCHOR_EVERY_MS, SEGMENT_RECORDS, Anchor
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.ports import COUNT_MAIL, PARTIES, PROOFS, SEEN, SESSIONS
 from bascule.kernel.refusals import Refusals
@@ -47,8 +47,9 @@ from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Shape
 from bascule.kernel.settings import Config
 
-# Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
-SWEEP_EVERY_MS = 60_000
+# Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it, and the end of
+# the ledger is anchored with it.
+SWEEP_EVERY_MS = ANCHOR_EVERY_MS
 
 # What the house bridge, which is the daemon's own methods, needs of all this.
 FACTS: Port[Table[DaemonFact]] = Port("facts")
@@ -280,6 +281,7 @@ class Composition:
 
     def _sweep(self, _now: float) -> None:
         self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)
+        self.journal.anchor_growth("time")
         self.timers.tidy()
         items: list[GcItem] = []
         with Transaction() as tx:

@@ -160,6 +160,8 @@ class Journal:
         self._store = store
         self._clock = clock
         self._on_anchor = on_anchor
+        # The newest record that was anchored in this life.
+        self._anchored = 0
         self._segment_records = segment_records
         self.segments: Table[Segment] = Table("segments", Segment)
         for key, segment in store.load("segments", Segment):
@@ -279,7 +281,15 @@ class Journal:
 
     def anchor(self, why: str) -> Anchor:
         """Fix the durable end of the chain outside the database; what could still be undone is not the end."""
-        seq, head = self._durable_head
+        return self._anchor_at(*self._durable_head, why)
+
+    def anchor_growth(self, why: str) -> None:
+        """The durable end, if it has grown since it was anchored."""
+        if self._durable_head[0] > self._anchored:
+            self.anchor(why)
+
+    def _anchor_at(self, seq: int, head: bytes, why: str) -> Anchor:
+        self._anchored = seq
         anchor = Anchor(seq=seq, head=head.hex(), at=self._clock.wall_ms(), why=why)
         self._on_anchor(anchor)
         return anchor
@@ -345,7 +355,7 @@ class Journal:
             waiting.landed()
         for row in rows:
             if row.seq % ANCHOR_EVERY == 0:
-                self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
+                self._anchor_at(row.seq, row.hash, "count")
         if fault is not None:
             raise fault
 

@@ -8,8 +8,9 @@ from bascule.foundation.paths import sync_dir
 from bascule.kernel.ledger import Anchor
 from gabp import codec
 
-# An anchor per thousand records: ten million records. Older ones guard nothing that retention has left.
-MAX_ANCHORS_READ = 10_000
+# The ledger is kept for 90 days: one a minute are 130,000, and ten million records more. Older ones guard nothing that
+# retention has left.
+MAX_ANCHORS_READ = 230_000
 # What a start looks at: some hundred anchors, as many reads of one row each.
 NEWEST_BYTES = 32 * 1024
 
