@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from desktop_rig import Desktop, Program
+from gnome_rig import GnomeDesktop
 from host_process import HostProcess
 from kwin_rig import KwinDesktop
 from wayland_rig import WaylandDesktop
@@ -14,20 +15,28 @@ Start = Callable[..., Program]
 
 # Files whose tests say nothing of X11: they are run on every rig.
 ON_EVERY_RIG = frozenset({"test_toolkits", "test_stale", "test_other_programs", "test_browsers"})
-RIGS = {"xvfb": Desktop, "sway": WaylandDesktop, "kwin": KwinDesktop}
+RIGS = {"xvfb": Desktop, "sway": WaylandDesktop, "kwin": KwinDesktop, "gnome": GnomeDesktop}
+# GNOME has tests of its own, and these as well.
+ON_GNOME_TOO = frozenset({"test_browsers"})
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "desktop" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in ON_EVERY_RIG:
-        metafunc.parametrize("desktop", list(RIGS), indirect=True, scope="session")
+    module = metafunc.module.__name__.rpartition(".")[2]
+    if "desktop" in metafunc.fixturenames and module in ON_EVERY_RIG:
+        rigs = [each for each in RIGS if each != "gnome" or module in ON_GNOME_TOO]
+        metafunc.parametrize("desktop", rigs, indirect=True, scope="session")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """KWin draws on the processor here, and the parts that it shares with sway are tried there: one of each toolkit."""
+    """KWin draws on the processor here, and the parts that it shares with sway are tried there: one of each toolkit.
+
+    GNOME Shell takes longer to install than everything here to run.
+    """
     for item in items:
         values = getattr(getattr(item, "callspec", None), "params", {})
-        if values.get("desktop") == "kwin" and values.get("app") not in ("gtk4", "qt6", "chromium", "firefox"):
+        few = values.get("desktop") == "kwin" and values.get("app") not in ("gtk4", "qt6", "chromium", "firefox")
+        if few or values.get("desktop") == "gnome":
             item.add_marker(pytest.mark.long)
 
 
