@@ -11,8 +11,6 @@ from bascule.client import SyncClient
 from patience import PATIENCE
 
 BRIDGE_NATIVE = str(Path(sys.executable).parent / "bridge-native")
-# On a busy machine every checkpoint takes longer than a person would wait; what happens then has tests of its own.
-ENVIRONMENT = {"BASCULE_NATIVE_CHECKPOINT_MS": "60000"}
 _calls = count(1)
 
 # What agents were seen to do, and worse. Each runs in a fresh copy of nothing: the undo before it put all of it back.

@@ -23,7 +23,7 @@ def make_client(start_daemon, model):
 
     def make(name, *options, daemon=None, fresh=False):
         """`fresh`: nothing of ours is there yet."""
-        daemon = daemon or start_daemon(None, env={"BASCULE_NATIVE_CHECKPOINT_MS": "60000"})
+        daemon = daemon or start_daemon(None)
         made.append(Client(name, daemon, model))
         return made[-1].configure() if fresh else made[-1].setup(*options)
 

@@ -7,7 +7,7 @@ import pytest
 from hook_ways import HiddenTool, Program
 
 from daemon_process import DaemonProcess
-from native_scene import ENVIRONMENT, Scene, make_project
+from native_scene import Scene, make_project
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def scene(start_daemon, tmp_path):
     project = home / "project"
     project.mkdir(parents=True)
     make_project(project)
-    made = Scene(start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), project)
+    made = Scene(start_daemon(None, env={"HOME": str(home)}), project)
     made.note("SessionStart")
     yield made
     made.close()
@@ -63,7 +63,7 @@ def hooked(tmp_path_factory):
     project = home / "project"
     project.mkdir()
     make_project(project)
-    daemon = DaemonProcess(None, "--durability", "memory", env=ENVIRONMENT | {"HOME": str(home)})
+    daemon = DaemonProcess(None, "--durability", "memory", env={"HOME": str(home)})
     made = Scene(daemon, project)
     yield made
     made.close()

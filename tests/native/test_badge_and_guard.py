@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bascule.foundation import paths
-from native_scene import BRIDGE_NATIVE
+from native_scene import BRIDGE_NATIVE, Scene
 from patience import PATIENCE
 
 BADGE = [sys.executable, "-I", "-m", "bascule.cli.start", "badge"]
@@ -30,6 +30,29 @@ def test_the_badge_says_what_is_known_of_this_session(scene):
     scene.run("true")
     scene.wire.call("native.mode", {"client": "claude", "mode": "warn"})
     assert badge(scene.daemon.state_dir, scene.session) == "bascule: warn, 1 call\n"
+
+
+def test_the_badge_the_sessions_and_the_report_count_calls_without_an_undo(start_daemon, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    scene = Scene(start_daemon(None, env={"HOME": str(home)}), home)
+    try:
+        # No project, so no undo.
+        note = scene.run("npm test")["note"]
+        scene.run("ls")
+        assert badge(scene.daemon.state_dir, scene.session) == "bascule: observe, 2 calls, 1 without undo\n"
+        assert f"its last change: {note}"[:80] in bascule(scene, "sessions")
+        assert "1 calls went on without an undo" in bascule(scene, "native", "report")
+    finally:
+        scene.close()
+
+
+def bascule(scene, *words):
+    done = subprocess.run(
+        [*BADGE[:-1], *words, "--state-dir", scene.daemon.state_dir],
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
+    )  # fmt: skip
+    return done.stdout
 
 
 def test_the_badge_of_a_session_whose_hooks_do_not_run_says_so(scene):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bascule.foundation.errors import Conflict
-from native_scene import DESTRUCTIVE, ENVIRONMENT, Scene, git, make_project, snapshot
+from native_scene import DESTRUCTIVE, Scene, git, make_project, snapshot
 
 
 def test_fifty_destructive_scripts_are_undone_exactly(scene):
@@ -113,7 +113,7 @@ def test_a_full_disk_is_said_and_the_call_goes_on(short_path, mount_small, start
     root.mkdir(parents=True)
     make_project(root)
     (root / "large").write_bytes(os.urandom(3 * 1024 * 1024))
-    full = Scene(start_daemon(short_path, env=ENVIRONMENT | {"HOME": str(root.parent)}), root)
+    full = Scene(start_daemon(short_path, env={"HOME": str(root.parent)}), root)
     try:
         assert full.daemon.state_dir == str(disk.parent)
         answer = full.run("rm -f large")
@@ -136,7 +136,7 @@ def test_a_project_without_git_is_undone_as_well(start_daemon, tmp_path):
     root = home / "plain"
     root.mkdir(parents=True)
     (root / "a").write_text("a")
-    plain = Scene(start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), root)
+    plain = Scene(start_daemon(None, env={"HOME": str(home)}), root)
     try:
         plain.note("SessionStart")
         answer = plain.run("rm -rf a")
@@ -149,7 +149,7 @@ def test_a_project_without_git_is_undone_as_well(start_daemon, tmp_path):
 def test_in_the_home_itself_there_is_no_undo_and_it_says_so(start_daemon, tmp_path):
     home = tmp_path / "home"
     make_project(home / "project")
-    outside = Scene(start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), home)
+    outside = Scene(start_daemon(None, env={"HOME": str(home)}), home)
     try:
         answer = outside.run("rm -rf build")
         assert answer["note"].startswith("no undo: ")

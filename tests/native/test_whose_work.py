@@ -12,7 +12,7 @@ from bascule.client import SyncClient
 from bascule.foundation.errors import ApprovalRequired
 from bascule.workspace.machine.callers import is_client_by
 from inside import BASCULE
-from native_scene import ENVIRONMENT, Scene, make_project
+from native_scene import Scene, make_project
 from patience import PATIENCE
 
 # A client: it takes the name of its file, and runs what it is told for as long as it is told something.
@@ -84,7 +84,7 @@ def place(start_daemon, tmp_path):
     project = home / "project"
     project.mkdir(parents=True)
     make_project(project)
-    return start_daemon(None, env=ENVIRONMENT | {"HOME": str(home)}), project
+    return start_daemon(None, env={"HOME": str(home)}), project
 
 
 class Session(Scene):
