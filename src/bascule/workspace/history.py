@@ -340,9 +340,8 @@ class History:
             notes.append(f"others worked here at the same time, and what they changed may be in this too: {named}")
         if record.native is not None and record.note is not None:
             notes.append(record.note)
-        if record.native is not None:
-            notes.append("what anybody changed here while it ran is in this too")
-        elif record.background:
+        # Of a client's own call it is said in docs/native.md: under each of them nobody reads it.
+        if record.background and record.native is None:
             notes.append("it ran in the background: what anybody changed here meanwhile is in this too")
         return "; ".join(notes) or None
 
