@@ -46,9 +46,10 @@ def tool(**given):
         ("Bash", '"ls"', "unreadable"),
         ("Bash", '{"command":"ls"', "unreadable"),
         ("Bash", tool(command="ls #" + "x" * 70_000), "unreadable"),
-        ("Bash", tool(command="rm -rf ~", x="y" * 9_000_000), "native-ground or unreadable"),
+        ("Bash", tool(command="rm -rf ~", x="y" * 9_000_000), "unreadable"),
         ("Write", tool(file_path="a", content="x" * 17_000_000), "unreadable"),
         ("Write", tool(file_path=FAR, content="x"), "unreadable"),
+        ("MultiEdit", tool(file_path="a", edits=[{}] * 100_000), "unreadable"),
         ("Write", tool(file_path="/p/a\0b", content="x"), "unreadable"),
         ("Write", tool(content="x"), "unreadable"),
         ("Write", tool(file_path=["/etc/hosts"], content="x"), "unreadable"),
@@ -63,7 +64,7 @@ def tool(**given):
 def test_enforce_refuses_what_it_cannot_read_and_judges_what_it_can(enforcing, way, name, given, rule):
     verdict = way.call(name, given)
     assert verdict.decision == "deny", verdict
-    assert any(each in verdict.reason for each in rule.split(" or "))
+    assert rule in verdict.reason
 
 
 @pytest.mark.parametrize(

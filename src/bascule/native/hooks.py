@@ -36,12 +36,18 @@ Moment = Literal[
 
 # A tool's whole output comes with its end; a text that is written comes twice. No call that a model makes is as long.
 MAX_INPUT_BYTES = 16 * 1024 * 1024
+# No model writes as much in one call: half a million tokens.
+MAX_GIVEN_BYTES = 4 * 1024 * 1024
+# Of a list: what it is made of costs more to make than a text as long.
+MAX_LIST_BYTES = 256 * 1024
+# Of all paths together: each is looked at, for links.
+MAX_STEPS = 20_000
 # Codex's own reader takes 128 levels. JSON of the other two has no limit, and no call of theirs has ten.
 MAX_DEPTH = 200
 # Halves of surrogate pairs in one input: a model cuts an emoji in two, once.
 MAX_HALVES = 10_000
 MAX_TITLE_CHARS = 200
-# What `{a,b}{c,d}...` in a search's glob may become.
+# Patterns of a search, and what `{a,b}{c,d}...` in one may become.
 MAX_GLOBS = 64
 
 # By client: what its events are to us. Those that are not here are signs of life.
@@ -128,11 +134,13 @@ class _Refused(Exception):
 
 # Some clients take "true" for true.
 _Flag = bool | str | int | None
-_Words = str | list[str] | None
+# A text or a list, looked at once its size is known.
+_Later = msgspec.Raw
+_NONE = msgspec.Raw(b"null")
 
 
 class _Shell(msgspec.Struct, rename="camel"):
-    command: str | list[str]
+    command: _Later = _NONE
     dangerously_disable_sandbox: _Flag = None
     # Codex.
     with_escalated_permissions: _Flag = msgspec.field(name="with_escalated_permissions", default=None)
@@ -150,17 +158,17 @@ class _Files(msgspec.Struct):
     notebook_path: str | None = None
     path: str | None = None
     dir_path: str | None = None
-    paths: _Words = None
-    include: _Words = None
-    include_pattern: _Words = None
-    glob: _Words = None
+    paths: _Later = _NONE
+    include: _Later = _NONE
+    include_pattern: _Later = _NONE
+    glob: _Later = _NONE
     pattern: str | None = None
     # The text that is written.
     content: str | None = None
     new_source: str | None = None
     old_string: str | None = None
     new_string: str | None = None
-    edits: list[dict[str, str | int | float | bool | None]] | None = None
+    edits: _Later = _NONE
     replace_all: _Flag = None
     allow_multiple: _Flag = None
     expected_replacements: int | float | str | None = None
@@ -168,9 +176,9 @@ class _Files(msgspec.Struct):
     cell_number: int | float | str | None = None
     cell_id: str | None = None
     # Codex's patch.
-    command: _Words = None
-    input: _Words = None
-    patch: _Words = None
+    command: _Later = _NONE
+    input: _Later = _NONE
+    patch: _Later = _NONE
     # A page.
     url: str | None = None
     prompt: str | None = None
@@ -178,6 +186,8 @@ class _Files(msgspec.Struct):
 
 _shell = codec.decoder(_Shell, max_depth=MAX_DEPTH)
 _files = codec.decoder(_Files, max_depth=MAX_DEPTH)
+_words = codec.decoder(str | list[str] | None)
+_edits = codec.decoder(list[dict[str, str | int | float | bool | None]] | None)
 
 
 class _Tool(NamedTuple):
@@ -272,6 +282,13 @@ def _decoded(decoder: codec.Decoder[Any], data: bytes | msgspec.Raw) -> Any:
         raise _Refused(error.message) from None
 
 
+def _listed(decoder: codec.Decoder[Any], data: msgspec.Raw) -> Any:
+    given = bytes(data)
+    if given[:1] == b"[" and len(given) > MAX_LIST_BYTES:
+        raise _Refused(f"a list of it has more than {MAX_LIST_BYTES} bytes")
+    return _decoded(decoder, given)
+
+
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # A lone half becomes U+FFFD, as Node gives it to a shell and to the file system.
 _HALF = re.compile(
@@ -330,20 +347,27 @@ def _call(hook: Hook, event: _Event) -> Hook:
     given = bytes(event.tool_input)
     if not given:
         raise _Refused("what the tool is given did not come, or is too long to be passed on")
+    if len(given) > MAX_GIVEN_BYTES:
+        raise _Refused(f"what the tool is given has more than {MAX_GIVEN_BYTES} bytes")
     if given[:1] == b'"':
         given = _without_halves(_decoded(_text_of, given).encode())
     if hook.kind == "shell":
         return _shell_call(hook, _decoded(_shell, given))
-    fields = msgspec.structs.asdict(_decoded(_files, given))
+    fields = {
+        name: _listed(_edits if name == "edits" else _words, value) if isinstance(value, msgspec.Raw) else value
+        for name, value in msgspec.structs.asdict(_decoded(_files, given)).items()
+    }
     if hook.kind == "fetch":
         return _fetch_call(hook, fields)
     return _file_call(hook, _TOOLS[hook.tool], fields)
 
 
 def _shell_call(hook: Hook, given: _Shell) -> Hook:
-    if isinstance(given.command, list) and (hook.client != "codex" or not given.command):
+    command = _listed(_words, given.command)
+    if isinstance(command, list) and command and hook.client == "codex":
+        command = shlex.join(command)
+    if not isinstance(command, str):
         raise _Refused("its command is not a text")
-    command = given.command if isinstance(given.command, str) else shlex.join(given.command)
     if len(command) > MAX_COMMAND_CHARS:
         raise _Refused(f"its command has more than {MAX_COMMAND_CHARS} characters")
     if "\0" in command:
@@ -405,6 +429,8 @@ def _named(tool: _Tool, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _checked(paths: list[str]) -> tuple[str, ...]:
+    if sum(path.count("/") for path in paths) > MAX_STEPS:
+        raise _Refused(f"its paths have more than {MAX_STEPS} steps")
     if len(paths) > MAX_PATHS:
         raise _Refused(f"it names more than {MAX_PATHS} files")
     for path in paths:
@@ -417,7 +443,7 @@ def _checked(paths: list[str]) -> tuple[str, ...]:
 
 # -- Codex's patches ------------------------------------------------------------------------------
 
-_HEADERS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
+_HEADER = re.compile(r"\*\*\* (?:Add File|Update File|Delete File|Move to): ")
 # What Rust's `str::trim` leaves out (Unicode's White_Space).
 _BLANK = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _PATCHES = re.compile(r"apply_?patch")
@@ -425,12 +451,20 @@ _PATCHES = re.compile(r"apply_?patch")
 
 def _patched(text: str) -> list[str]:
     """Codex trims a line before it compares it with its headers, wherever it stands in the patch."""
-    lines = (line.strip(_BLANK) for line in text.split("\n"))
-    return [line[len(header) :] for line in lines for header in _HEADERS if line.startswith(header)]
+    found, at = [], 0
+    while (header := _HEADER.search(text, at)) is not None:
+        begin = text.rfind("\n", at, header.start()) + 1 or at
+        at = text.find("\n", header.end()) + 1 or len(text)
+        if not text[begin : header.start()].strip(_BLANK):
+            found.append(text[header.end() : at].rstrip(_BLANK))
+        if len(found) > MAX_PATHS:
+            break
+    return found
 
 
 # -- globs of searches ----------------------------------------------------------------------------
 
+_PATTERN = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 # One name for each pattern of files with secrets.
 _SECRET_NAMES = tuple(
@@ -443,10 +477,18 @@ def _globs(listed: list[str]) -> Iterator[str]:
     """Files that are searched by name: as they are written, and names with secrets that the patterns stand for."""
     if any(len(text) > MAX_PATH_CHARS for text in listed):
         raise _Refused(f"a glob of it has more than {MAX_PATH_CHARS} characters")
-    for each in (word for text in listed for word in _words(text)):
+    patterns = 0
+    for each in (word for text in listed for word in _apart(text)):
         if not each or each.startswith("!"):
             continue
-        for glob in _unbraced(each):
+        if _PATTERN.search(each) is None:
+            yield each
+            continue
+        made = _unbraced(each)
+        patterns += len(made)
+        if patterns > MAX_GLOBS:
+            raise _Refused(f"it names more than {MAX_GLOBS} patterns")
+        for glob in made:
             yield glob
             last = glob.rpartition("/")[2]
             # `*` and `*.*` name nothing; `.e*` does.
@@ -457,7 +499,7 @@ def _globs(listed: list[str]) -> Iterator[str]:
                     yield name
 
 
-def _words(text: str) -> list[str]:
+def _apart(text: str) -> list[str]:
     """Apart at blanks and commas that stand in no braces."""
     words, depth = [""], 0
     for char in text:

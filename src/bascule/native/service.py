@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from bascule.foundation.clock import rfc3339
-from bascule.foundation.deferred import Leavable
+from bascule.foundation.deferred import Deferred, Leavable
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
@@ -51,6 +51,8 @@ from bascule.native.sessions import OpenCall, Session, Sessions
 from bascule.native.tally import Tally
 from gabp import codec
 
+# More is read on a thread: a whole output that comes with a call's end takes tens of milliseconds.
+MAX_READ_AT_ONCE = 64 * 1024
 # What is under way when the daemon stops: the checkpoint after a call.
 CLOSE_SECONDS = 5.0
 # A process that a call has left counts for it so long: a build or a test in the background. A server runs for hours,
@@ -111,7 +113,7 @@ class Native:
     async def _before(
         self, call: Call, params: HookParams, effect: RecordedEffect, gone: Leavable[HookAnswer]
     ) -> HookAnswer:
-        found = _found(params)
+        found = await _found(params)
         hook = _known(found)
         if isinstance(found, Hook) and (hook.moment not in ("before", None) or hook.tool is None):
             found = Unreadable(hook, f"{hook.name or 'an event without a name'} does not begin a call")
@@ -246,7 +248,7 @@ class Native:
     # -- after --
 
     async def after(self, call: Call, params: HookParams, effect: RecordedEffect) -> HookAnswer:
-        hook = _known(_found(params))
+        hook = _known(await _found(params))
         session = self.sessions.note(params, hook, agent_of(call.principal))
         ended = self.sessions.ended(session, self._key_of(hook))
         self._dialogs.close(hook.client, hook.session, self._about(hook))
@@ -315,8 +317,15 @@ class Native:
 
     # -- sessions --
 
-    def note(self, call: Call, params: HookParams) -> HookAnswer:
-        found = _found(params)
+    def note(self, call: Call, params: HookParams) -> HookAnswer | Deferred[HookAnswer]:
+        if _is_large(params):
+            return self._tasks.answer(self._note_large(call, params), "sessions.note")
+        return self._note(call, params, _read(params))
+
+    async def _note_large(self, call: Call, params: HookParams) -> HookAnswer:
+        return self._note(call, params, await _found(params))
+
+    def _note(self, call: Call, params: HookParams, found: Hook | Unreadable) -> HookAnswer:
         hook = _known(found)
         if hook.moment == "woken" and not self.sessions.knows(hook.client, hook.session):
             # Its bell is installed, and our hooks are not: nothing would end what this begins.
@@ -439,7 +448,15 @@ class Native:
         return hmac.new(self._key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
 
 
-def _found(params: HookParams) -> Hook | Unreadable:
+def _is_large(params: HookParams) -> bool:
+    return params.raw is not None and len(params.raw) > MAX_READ_AT_ONCE
+
+
+async def _found(params: HookParams) -> Hook | Unreadable:
+    return await asyncio.to_thread(_read, params) if _is_large(params) else _read(params)
+
+
+def _read(params: HookParams) -> Hook | Unreadable:
     raw = params.raw if params.raw is not None else codec.encode(params.event)
     found = read(params.client, raw)
     if isinstance(found, Hook) or found.hook.cwd is not None or not params.cwd:
