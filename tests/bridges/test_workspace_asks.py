@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from workspace_scene import JERRY, Scene, create, make_machine, say, shell
+from workspace_scene import JERRY, PATH, Scene, create, make_machine, say, shell
 
 from bascule.bridge_list import presets_of
 from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden
@@ -228,6 +228,77 @@ def test_the_person_sees_the_command_as_it_was_read_its_place_and_the_scripts_it
     assert "cwd: sub" in text
     assert "MODE=fast" in text
     assert "sub/build.sh  sha256 2d711642b726b044" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["sh {root}/sub/x.sh", "sh {root}/./sub/../sub/x.sh", "cd {root}/sub && sh x.sh", "sh /proc/self/cwd/sub/x.sh",
+     "sh ../{name}/sub/x.sh", "rm -rf nix; {root}/sub/x.sh"],
+)  # fmt: skip
+def test_a_script_is_shown_and_bound_by_whichever_path_it_is_named(scene, command):
+    scene.files["sub/x.sh"] = b"echo good\n"
+    line = command.format(root=PATH, name=PATH.rpartition("/")[2])
+    run = scene.run(shell(line))
+    assert f"sub/x.sh  sha256 {hashlib.sha256(scene.files['sub/x.sh']).hexdigest()}" in preview(scene, run)
+    # Exchanged before the answer: it is another question.
+    scene.files["sub/x.sh"] = b"echo evil\n"
+    again = scene.resume(run)
+    assert again["events"][0]["details"]["again"] == "sub/x.sh changed since it was approved"
+    assert scene.resume(again)["status"] == "completed"
+    (done,) = ran(scene, line)
+    assert done.command.sealed["sub/x.sh"] == hashlib.sha256(b"echo evil\n").hexdigest()
+
+
+def test_a_script_elsewhere_on_the_machine_is_named_as_one_that_cannot_be_held(scene):
+    text = preview(scene, scene.run(shell("sh /srv/x.sh; sh ~/y.sh; sh ../z.sh")))
+    assert "files it runs that cannot be pinned" in text
+    for name in ("/srv/x.sh", "~/y.sh", "../z.sh"):
+        assert f"{name} (not in the workspace)" in text
+    # The control: the machine's own programs are no files of anybody's.
+    assert "cannot be pinned" not in preview(scene, scene.run(shell("/usr/bin/env sh build.sh")))
+
+
+@pytest.mark.parametrize(
+    ("command", "loaded", "why"),
+    [
+        ("python3 -m pack.tool", "pack/tool.py", "python3 loads what its module imports"),
+        ("python3 -c 'import pack.tool'", "pack/tool.py", "python3 loads what its code imports"),
+        ("make go", "Makefile", "make runs what its files say"),
+        ("sh ./x.s*", "x.sh", "sh runs whichever files ./x.s* stands for by then"),
+        ("cat x.sh | sh", "x.sh", "sh runs what a pipe brings"),
+        ("echo x.sh | xargs sh", None, "what sh runs depends on what comes on its input"),
+        ("find . -name x.sh -exec sh {} \\;", None, "sh runs whichever files {} stands for by then"),
+        ("npm test", None, "npm runs what files of the project say"),
+    ],
+)
+def test_the_question_says_that_more_runs_than_is_shown_and_shows_what_it_can(scene, command, loaded, why):
+    scene.files.update({"pack/tool.py": b"1", "Makefile": b"1", "x.sh": b"1"})
+    line = f"rm -rf nix; {command}"
+    run = scene.run(shell(line))
+    text = preview(scene, run)
+    assert "it runs more than is shown here" in text
+    assert why in text
+    if loaded is None:
+        assert "files it may load" not in text
+        return
+    assert f"{loaded}  sha256 6b86b273ff34fce1" in text.partition("files it may load")[2]
+    # It is compared when the command starts, and not held while it runs: a build may write it.
+    scene.files[loaded] = b"2"
+    again = scene.resume(run)
+    assert again["events"][0]["details"]["again"] == f"{loaded} changed since it was approved"
+    assert scene.resume(again)["status"] == "completed"
+    assert loaded not in ran(scene, line)[0].command.sealed
+
+
+def test_a_module_that_was_not_there_when_it_was_approved_is_another_question(scene):
+    run = scene.run(shell("rm -rf nix; python3 -m pack"))
+    assert "files it may load" not in preview(scene, run)
+    scene.files["pack.py"] = b"1"
+    assert scene.resume(run)["events"][0]["details"]["again"] == "pack.py changed since it was approved"
+
+
+def test_nothing_more_is_said_of_a_command_that_runs_only_what_is_shown(scene):
+    assert "more than is shown" not in preview(scene, scene.run(shell("sh build.sh; rm -rf data")))
 
 
 def test_the_person_sees_the_diff_of_a_file_operation(scene):

@@ -56,10 +56,10 @@ def decided(command, method, more):
 
 def fits(command, method, more):
     for _ in range(TRIES):
-        slow = max(1.0, plain_loop() / PLAIN)
         start = thread_time()
         decided(command, method, more)
-        if thread_time() - start < BAR * slow:
+        taken = thread_time() - start
+        if taken < BAR or taken < BAR * plain_loop() / PLAIN:
             return True
     return False
 
@@ -122,8 +122,7 @@ def test_without_the_limit_the_same_command_takes_ten_times_as_many_steps(monkey
     assert calls_made(command, "workspace.shell") > 10 * guarded
     monkeypatch.setattr(text, "MAX_STEPS", 10**9)
     monkeypatch.setattr(Budget.__init__, "__defaults__", (10**9,))
-    hostile = FROZE["1,300 variables"] * 2
-    assert calls_made(hostile, "workspace.shell") > MOST_CALLS
+    assert calls_made(FROZE["a script from 1,000 places"], "workspace.shell") > MOST_CALLS
 
 
 @pytest.mark.parametrize("method", METHODS)

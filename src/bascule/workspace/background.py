@@ -116,7 +116,7 @@ class Background:
         return Resolution(
             summary=f"in the background: {params.command}",
             preview=(blocks.facts(f"in the background of {space.record.path}"), *preview),
-            bound={"policy": self._gate.policy.digest, "files": pinned.files},
+            bound={"policy": self._gate.policy.digest, "files": pinned.files, "loads": dict(pinned.loads)},
             verdict=verdict,
         )
 

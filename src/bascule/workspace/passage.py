@@ -101,6 +101,8 @@ class OperationPassage(Passage):
             elif place.elsewhere:
                 bound["resolved"] = place.path
         bound["files"] = pinned.files
+        if pinned.loads:
+            bound["loads"] = dict(pinned.loads)
         again = self._reason_to_ask_again(bound)
         return Resolution(
             bound=bound,

@@ -2,7 +2,11 @@
 
 import difflib
 import hashlib
+import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from posixpath import normpath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bascule.kernel.consent import blocks
@@ -27,6 +31,10 @@ from bascule.workspace.validation import content_of
 # difflib compares every line with every other: beyond this it would hold up the person who waits for the picture.
 MAX_COMPARED_LINES = 4_000
 
+# Names of one directory that a pattern is compared with: a person is shown a few dozen of them at the most.
+MAX_LISTED = 2_000
+_PATTERN = re.compile(r"[*?\[]")
+
 # The digest of a file that is not there, or too large to be pinned.
 ABSENT = "absent"
 
@@ -37,6 +45,8 @@ class Pinned(NamedTuple):
     files: dict[str, str]
     # What was looked at but could not be pinned, and why: shown, not hidden.
     unpinned: tuple[str, ...] = ()
+    # Files that a command may load besides those it names: compared when it starts, and not held while it runs.
+    loads: Mapping[str, str] = MappingProxyType({})
 
 
 def summary(operation: Operation, resolved: str | None = None) -> str:
@@ -89,18 +99,43 @@ def look_at_file(
 
 
 def _scripts(operation: ShellOperation, cwd: WorkspacePath | None, root: Root, limits: WorkspaceLimits) -> Pinned:
-    """The workspace files a command would execute."""
+    """The workspace files a command would execute, and those that it may load."""
+    reading = read(operation.command, operation.env)
     files: dict[str, str] = {}
+    loads: dict[str, str] = {}
     unpinned: list[str] = []
-    for script in read(operation.command, operation.env).scripts:
-        place = _inside(script, cwd)
+    named = [(script, files) for script in reading.scripts]
+    matched = [(each, loads) for pattern in reading.loads for each in _matching(pattern, cwd, root)]
+    for script, found in (*named, *matched):
+        place = _inside(script, cwd, root)
         if place is None:
             unpinned.append(f"{script} (not in the workspace)")
-        elif len(files) >= limits.max_pinned_files:
+        elif place in files:
+            continue
+        elif len(files) + len(loads) >= limits.max_pinned_files:
             unpinned.append(f"{script} (more than {limits.max_pinned_files} files)")
         else:
-            files[place] = _digest(root, place, limits) or ABSENT
-    return Pinned(files, tuple(unpinned))
+            found[place] = _digest(root, place, limits) or ABSENT
+    return Pinned(files, tuple(dict.fromkeys(unpinned)), loads)
+
+
+def _matching(pattern: str, cwd: WorkspacePath | None, root: Root) -> list[str]:
+    """The files that a pattern in the last name of a path stands for; a path without one is itself."""
+    folder, _, name = pattern.rpartition("/")
+    if not _PATTERN.search(name):
+        return [] if _PATTERN.search(folder) else [pattern]
+    try:
+        here = _inside(folder, cwd, root) if folder or cwd else None
+        if here is not None:
+            with root.resolve(here, follow=True) as place:
+                entries, _ = root.entries(place, MAX_LISTED)
+        elif folder in ("", ".", root.path) and cwd is None:
+            entries, _ = root.entries(None, MAX_LISTED)
+        else:
+            return []
+    except FileFault:
+        return []
+    return [f"{folder}/{entry.name}" if folder else entry.name for entry in entries if fnmatchcase(entry.name, name)]
 
 
 def _digest(root: Root, path: WorkspacePath, limits: WorkspaceLimits) -> str | None:
@@ -111,9 +146,14 @@ def _digest(root: Root, path: WorkspacePath, limits: WorkspaceLimits) -> str | N
         return None
 
 
-def _inside(script: str, cwd: WorkspacePath | None) -> WorkspacePath | None:
+def _inside(script: str, cwd: WorkspacePath | None, root: Root) -> WorkspacePath | None:
+    """A command sees the workspace at its real path, so a path from the machine's root may lead into it."""
+    if script.startswith("~"):
+        return None
+    absolute = normpath(f"{root.path}/{cwd or '.'}/{script}" if not script.startswith("/") else script)
+    beneath = root.path.rstrip("/") + "/"
     try:
-        return parse_path(f"{cwd}/{script}" if cwd is not None and not script.startswith("/") else script)
+        return parse_path(absolute.removeprefix(beneath)) if absolute.startswith(beneath) else None
     except BadPath:
         return None
 
@@ -134,8 +174,13 @@ def _command(
     if pinned.files:
         files = (f"{name}  {_now(digest)}" for name, digest in sorted(pinned.files.items()))
         shown.append(blocks.facts(*files, title="files it runs, as they are now (it is asked anew when one changes)"))
+    loaded = [f"{name}  {_now(digest)}" for name, digest in sorted(pinned.loads.items()) if digest != ABSENT]
+    if loaded:
+        shown.append(blocks.facts(*loaded, title="files it may load, as they are now (compared when it starts)"))
     if pinned.unpinned:
         shown.append(blocks.facts(*pinned.unpinned, title="files it runs that cannot be pinned"))
+    if reading.more:
+        shown.append(blocks.facts(*reading.more, title="it runs more than is shown here"))
     return tuple(shown)
 
 
@@ -213,7 +258,7 @@ def what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         return "the policy changed since it was approved"
     if old.get("resolved") != new.get("resolved"):
         return "its path leads elsewhere since it was approved"
-    before, after = old.get("files") or {}, new.get("files") or {}
+    before, after = ({**(bound.get("loads") or {}), **(bound.get("files") or {})} for bound in (old, new))
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     if changed:
         return f"{', '.join(changed)} changed since it was approved"

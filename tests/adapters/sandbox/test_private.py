@@ -196,6 +196,22 @@ def test_a_script_that_is_written_after_its_command_began(outside: Path, sealed:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("name", ["{path}/run.sh", "/proc/self/cwd/run.sh", "../{name}/run.sh"])
+def test_a_sealed_script_is_the_approved_one_by_whichever_path_it_is_reached(outside: Path, name: str):
+    async def story():
+        async with a_space(outside) as space:
+            line = f"cp evil run.sh 2>&1; sh {name.format(path=space.path, name=space.path.name)}"
+            (space.path / "run.sh").write_text(GOOD)
+            (space.path / "evil").write_text(EVIL)
+            held = await space.run(line, sealed={"run.sh": digest(GOOD)})
+            assert held.stdout.text.endswith("good\n"), held
+            # The control: without the seal the command itself exchanges it.
+            (space.path / "run.sh").write_text(GOOD)
+            assert (await space.run(line)).stdout.text == "evil\n"
+
+    asyncio.run(story())
+
+
 def test_a_sealed_script_can_be_executed_and_its_cell_is_used_once(outside: Path):
     async def story():
         async with a_space(outside) as space:

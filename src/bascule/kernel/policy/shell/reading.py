@@ -392,7 +392,9 @@ class _Reader:
         try:
             handler(args, found)
         except Uncertain as error:
-            self.opaque(f"what {name} runs depends on {error}, which is not known before it runs")
+            unknown = f"what {name} runs depends on {error}, which is not known before it runs"
+            self.opaque(unknown)
+            self.more.append(unknown)
         self._behind(found, name, place, via, wrapped)
 
     def _files(self, name: str, first: str | None, args: list[Field]) -> None:
