@@ -139,6 +139,28 @@ def test_a_timed_rule_is_printed_before_and_after_it_is_chosen(forest, ask):
     assert "tree.cut, with exactly these params" in run(forest, "policy", "show").stderr
 
 
+def test_a_rule_and_its_minutes_are_chosen_in_one_line_as_the_prompt_says(forest, ask):
+    approval_id = ask("in one line")
+    session = on_tty(
+        forest,
+        *("approvals", "approve", approval_id),
+        typed=[("(1 30 = for 30 minutes), n = no, Enter = not now: ", "1 30"), ("Passphrase: ", TYPED)],
+    )
+    assert session.code == 0
+    # As it was offered, and as it holds now.
+    assert session.shown.count("allow agent:Jerry to call tree.cut, with exactly these params (digest ") == 2
+    assert "For how many minutes" not in session.shown
+    assert cut(forest, "in one line")
+    assert cut(forest, "in one line")
+
+
+@pytest.mark.parametrize("typed", ["1 0", "1 481", "1 x", "1 -5", "1 30 30"])
+def test_minutes_that_are_none_answer_nothing(forest, ask, typed):
+    session = on_tty(forest, "approvals", "approve", ask(f"minutes {typed}"), typed=[("Enter = not now: ", typed)])
+    assert session.code == USAGE
+    assert "is not 1 to 480 minutes" in session.shown
+
+
 def test_denying_tells_why(forest, ask):
     approval_id = ask("denied")
     typed = [("Passphrase: ", TYPED)]

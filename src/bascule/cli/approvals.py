@@ -299,7 +299,8 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     if view.get("runId"):
         words.append("r = all that this run asks")
     words += [
-        f"{number} = {one_line(offer['title'], already_visible=True)}, for a while" for number, offer in offers.items()
+        f"{number} = {one_line(offer['title'], already_visible=True)}, for a while ({number} 30 = for 30 minutes)"
+        for number, offer in offers.items()
     ]
     words += ["n = no", "Enter = not now"]
     answer = ask_on_tty(f"Approve? {', '.join(words)}: ").lower()
@@ -309,12 +310,15 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
         return Choice("denied")
     if answer == "r" and view.get("runId"):
         return Choice("approved", "run")
-    if answer in offers:
-        show(f"for a while: {one_line(offers[answer]['text'], already_visible=True)}")
-        typed = ask_on_tty(f"For how many minutes (1 to {MAX_RULE_MINUTES}, Enter for {DEFAULT_MINUTES})? ")
+    number, _, typed = answer.partition(" ")
+    if number in offers:
+        if not typed.strip():
+            show(f"for a while: {one_line(offers[number]['text'], already_visible=True)}")
+            typed = ask_on_tty(f"For how many minutes (1 to {MAX_RULE_MINUTES}, Enter for {DEFAULT_MINUTES})? ")
+        typed = typed.strip()
         minutes = int(typed or DEFAULT_MINUTES) if (typed or "1").isdecimal() else 0
         if 1 <= minutes <= MAX_RULE_MINUTES:
-            return Choice("approved", "rule", int(answer), minutes)
+            return Choice("approved", "rule", int(number), minutes)
         say(f"bascule: {typed!r} is not 1 to {MAX_RULE_MINUTES} minutes")
     return None
 
