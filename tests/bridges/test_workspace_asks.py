@@ -145,6 +145,19 @@ def test_approved_for_the_run_it_is_not_asked_again_and_another_run_is(scene):
     assert scene.run(BUILD)["status"] == "awaiting_approval"
 
 
+def test_identical_operations_of_several_runs_are_a_question_each_and_a_yes_is_for_its_run_alone(scene):
+    runs = [scene.run(BUILD) for _ in range(6)]
+    questions = [asked(run) for run in runs]
+    assert len(set(questions)) == 6
+    scene.decide(questions[3])
+    assert scene.call("runs.wait", runs[3])["status"] == "completed"
+    assert len(ran(scene, "sh build.sh")) == 1
+    assert [scene.view(run)["status"] for run in runs].count("awaiting_approval") == 5
+    scene.decide(questions[0])
+    assert scene.call("runs.wait", runs[0])["status"] == "completed"
+    assert len(ran(scene, "sh build.sh")) == 2
+
+
 def test_a_run_that_waits_for_the_person_holds_up_nobody(scene):
     scene.run(RM)
     assert scene.run(create("x.txt"))["status"] == "completed"
