@@ -396,7 +396,7 @@ def test_where_others_worked_at_the_same_time_their_paths_and_later_changes_are_
 
 
 @only_root
-def test_what_cannot_be_read_is_left_alone_before_and_after(tmp_path):
+def test_what_another_user_has_shut_is_left_alone_before_and_after(tmp_path):
     """Root may read anything, so this is done by somebody else, in a process of their own."""
     script = tmp_path / "script.py"
     script.write_text(
@@ -405,29 +405,34 @@ import os, sys
 from bascule.workspace.machine.checkpoints.merge import MOVE_AWAY
 from test_checkpoints import named, settle
 from test_checkpoints_gaps import Space
-os.setgid(65534)
-os.setuid(65534)
+os.setgroups([])
+os.setegid(65534)
+os.seteuid(65534)
 space = Space(sys.argv[1])
-for name in ("old-file", "chmodded"):
-    (space.inside / name).write_text("x")
-(space.inside / "old-dir").mkdir()
-(space.inside / "old-dir/below").write_text("x")
-for name in ("old-file", "old-dir"):
-    (space.inside / name).chmod(0)
+(space.inside / "taken").write_text("x")
+def as_root(act):
+    os.seteuid(0)
+    act()
+    os.seteuid(65534)
+def shut(*names):
+    for name in names:
+        if name.endswith("-dir"):
+            (space.inside / name).mkdir(0)
+        (space.inside / name).write_text("x") if not name.endswith("-dir") else None
+        os.chown(space.inside / name, 0, 0)
+        (space.inside / name).chmod(0)
+as_root(lambda: shut("old-file", "old-dir"))
 settle(space.inside)
 before = space.take()
 space.change()
-(space.inside / "new-file").write_text("x")
-(space.inside / "new-dir").mkdir()
-for name in ("new-file", "new-dir", "chmodded"):
-    (space.inside / name).chmod(0)
+as_root(lambda: shut("new-file", "new-dir", "taken"))
 after = space.take()
 denied = "cannot be read: Permission denied"
-assert named(space.checkpoints, before, after) == dict.fromkeys(("new-file", "new-dir", "chmodded"), denied)
+assert named(space.checkpoints, before, after) == dict.fromkeys(("new-file", "new-dir", "taken"), denied)
 left = space.undo(before, after)
 assert left == {
     **dict.fromkeys(("new-file", "new-dir"), denied),
-    "chmodded": f"{denied}; {MOVE_AWAY}",
+    "taken": f"{denied}; {MOVE_AWAY}",
     **dict.fromkeys(("old-file", "old-dir"), denied + "; it was not touched"),
 }, left
 assert len(os.listdir(space.inside)) == 6

@@ -26,6 +26,7 @@ from typing import Literal
 import msgspec
 
 from bascule.workspace.machine.checkpoints import steps
+from bascule.workspace.machine.files import shut
 from bascule.workspace.ports import CheckpointFault, Kept, LaterChanges, PutBack
 from bascule.workspace.protocol import FileChange, PathReason
 
@@ -296,7 +297,7 @@ class OutsideFiles:
                         raise CheckpointFault(
                             f"{_shown(top)} has more than {self._limits.bytes:,} bytes, which is what is kept outside"
                         )
-                    content, found = _digest(directory, path, into, found.st_size)
+                    content, found = _digest(directory, path, into, found)
                 elif kind == "link":
                     content = os.readlink(os.path.basename(path), dir_fd=directory)
                 entries[path] = _Entry(kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content)
@@ -410,6 +411,32 @@ class _PuttingBack:
             raise CheckpointFault("what is kept of files outside of the project was changed")
 
     def _apply(self, paths: Sequence[bytes]) -> None:
+        with contextlib.ExitStack() as held:
+            for path, final in self._shut(paths):
+                # What is still to be made lets us in.
+                with contextlib.suppress(FileNotFoundError):
+                    opened = steps.widened(path, shut.CHANGE, back=not final)
+                    if not final:
+                        held.enter_context(opened)
+                        continue
+                    with opened:
+                        pass
+            self._change(paths)
+
+    def _shut(self, paths: Sequence[bytes]) -> list[tuple[bytes, bool]]:
+        """Directories that have to let us in, outermost first, and whether each gets its own mode in the end."""
+        holders = set(paths)
+        for path in paths:
+            steps_up = path.split(b"/")
+            holders.update(b"/".join(steps_up[:count]) for count in range(2, len(steps_up)))
+        closed = [path for path in holders if self._is_closed(self._now, path) or self._is_closed(self._was, path)]
+        return [(path, path in paths) for path in sorted(closed, key=lambda path: path.count(b"/"))]
+
+    def _is_closed(self, state: Mapping[bytes, _Entry], path: bytes) -> bool:
+        entry = state.get(path)
+        return entry is not None and entry.kind == "directory" and entry.mode & shut.CHANGE != shut.CHANGE
+
+    def _change(self, paths: Sequence[bytes]) -> None:
         for path in reversed(paths):
             now, was = self._now.get(path), self._was.get(path)
             # A file takes a file's place in one step; a directory's it cannot, nor the other way round.
@@ -472,10 +499,13 @@ def _reasons(found: Mapping[bytes, str]) -> list[PathReason]:
 
 
 def _changes(old: Mapping[bytes, _Entry], new: Mapping[bytes, _Entry], paths: Iterable[bytes]) -> list[FileChange]:
+    full = {os.path.dirname(path) for path in (*old, *new)}
     found: list[FileChange] = []
     for path in paths:
         before, after = old.get(path), new.get(path)
-        if before == after or "directory" in {each.kind for each in (before, after) if each is not None}:
+        is_directory = all(each is None or each.kind == "directory" for each in (before, after))
+        # One that comes or goes with what is in it is named by that.
+        if before == after or (is_directory and path in full and (before is None or after is None)):
             continue
         change: Literal["added", "modified", "deleted", "mode", "type"] = "mode"
         if before is None:
@@ -486,7 +516,7 @@ def _changes(old: Mapping[bytes, _Entry], new: Mapping[bytes, _Entry], paths: It
             change = "type"
         elif before.content != after.content:
             change = "modified"
-        found.append(FileChange(path=_shown(path), change=change))
+        found.append(FileChange(path=f"{_shown(path)}/" if is_directory else _shown(path), change=change))
     return found
 
 
@@ -504,20 +534,23 @@ def _walk(top: bytes, without: bytes | None = None) -> Iterator[tuple[int, bytes
         except (FileNotFoundError, NotADirectoryError):
             return
         yield directory, top, found
-    waiting = [top] if stat.S_ISDIR(found.st_mode) else []
-    while waiting:
-        here = waiting.pop()
-        with steps.directory(here) as directory, os.scandir(directory) as entries:
-            for entry in entries:
-                path = os.path.join(here, os.fsencode(entry.name))
-                if path == without:
-                    continue
-                below = entry.stat(follow_symlinks=False)
-                if below.st_dev != found.st_dev:
-                    raise CheckpointFault(f"{_shown(path)} is another file system, mounted there")
-                yield directory, path, below
-                if stat.S_ISDIR(below.st_mode):
-                    waiting.append(path)
+    with contextlib.ExitStack() as held:
+        waiting = [(top, found)] if stat.S_ISDIR(found.st_mode) else []
+        while waiting:
+            here, seen = waiting.pop()
+            if shut.is_shut(seen, shut.LIST):
+                held.enter_context(steps.widened(here, shut.LIST))
+            with steps.directory(here) as directory, os.scandir(directory) as entries:
+                for entry in entries:
+                    path = os.path.join(here, os.fsencode(entry.name))
+                    if path == without:
+                        continue
+                    below = entry.stat(follow_symlinks=False)
+                    if below.st_dev != found.st_dev:
+                        raise CheckpointFault(f"{_shown(path)} is another file system, mounted there")
+                    yield directory, path, below
+                    if stat.S_ISDIR(below.st_mode):
+                        waiting.append((path, below))
 
 
 def _kind(found: os.stat_result) -> Literal["file", "link", "directory", "special"]:
@@ -528,12 +561,18 @@ def _kind(found: os.stat_result) -> Literal["file", "link", "directory", "specia
     return "directory" if stat.S_ISDIR(found.st_mode) else "special"
 
 
-def _digest(directory: int, path: bytes, into: str | None, expected: int) -> tuple[bytes, os.stat_result]:
+def _opened(directory: int, name: bytes, seen: os.stat_result) -> int:
+    if shut.is_shut(seen, 0o400):
+        return shut.open_file(directory, name, _READ)
+    return os.open(name, _READ, dir_fd=directory)
+
+
+def _digest(directory: int, path: bytes, into: str | None, seen: os.stat_result) -> tuple[bytes, os.stat_result]:
     digest = hashlib.sha256()
     making = None if into is None else os.path.join(into, "making")
-    left = expected
+    left = seen.st_size
     with (
-        open(os.open(os.path.basename(path), _READ, dir_fd=directory), "rb") as file,
+        open(_opened(directory, os.path.basename(path), seen), "rb") as file,
         contextlib.ExitStack() as stack,
     ):
         # Mode and owner of what is read, whatever had this name before.

@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from bascule.workspace.machine.checkpoints.compare import Difference, TreeView
 from bascule.workspace.machine.checkpoints.merge import Plan
@@ -22,7 +22,7 @@ from bascule.workspace.machine.checkpoints.stats import FileStat, Node, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.swap import Swap, is_as
 from bascule.workspace.machine.checkpoints.unified import shown_path
-from bascule.workspace.machine.files import temporary
+from bascule.workspace.machine.files import shut, temporary
 from bascule.workspace.machine.files.beneath import O_PATH
 from bascule.workspace.machine.files.root import WorkspaceRoot
 from bascule.workspace.ports import CheckpointFault
@@ -43,9 +43,12 @@ class Restore:
         self._plan = plan
         self._name = temporary.new_name()
         self._staging = -1
+        # What must be open while this works, the project's own directory to begin with.
+        self._held = contextlib.ExitStack()
 
     def stage(self) -> None:
         try:
+            self._held.enter_context(shut.widened_open(self._root.fileno(), shut.CHANGE))
             os.mkdir(self._name, 0o700, dir_fd=self._root.fileno())
             self._staging = os.open(self._name, _READ_DIRECTORY, dir_fd=self._root.fileno())
             for number, (path, entry, _) in enumerate(self._plan.put):
@@ -67,22 +70,21 @@ class Restore:
                     "Move it somewhere else first"
                 )
 
-    def apply(self) -> list[bytes]:
+    def apply(self, now: TreeView) -> list[bytes]:
         """Paths that somebody changed at the last moment, and that therefore stay."""
         done = 0
         path = b""
         swap = Swap(self._staging)
         raced: list[bytes] = []
         try:
-            for path, mode in self._opening():
-                self._set_mode(path, mode)
+            self._open_up(now)
             for number, (path, expected) in enumerate(self._plan.remove):
                 with self._parent(path) as (directory, name):
                     if not swap.take(directory, name, f"removed-{number}", expected):
                         raced.append(path)
                 done += 1
-            for path, mode in self._plan.remove_dirs:
-                self._remove_directory(path, mode)
+            for path, _ in self._plan.remove_dirs:
+                self._remove_directory(path)
                 done += 1
             for path, mode in self._plan.make_dirs:
                 with self._parent(path) as (directory, name):
@@ -93,7 +95,8 @@ class Restore:
                     if not swap.put(directory, name, str(number), replaced):
                         raced.append(path)
                 done += 1
-            for path, mode in (*self._plan.modes, *reversed(self._plan.make_dirs)):
+            # The deepest first: one that lets nobody in any more would keep us from those in it.
+            for path, mode in sorted((*self._plan.modes, *self._plan.make_dirs), key=lambda step: -step[0].count(b"/")):
                 self._set_mode(path, mode)
                 done += 1
         except OSError as error:
@@ -107,7 +110,8 @@ class Restore:
         """Whether a path is on the disk as it should be after `apply`."""
         path, old, new = difference
         try:
-            with self._parent(path) as (directory, name):
+            closed = {each for each, mode in (*self._plan.modes, *self._plan.make_dirs) if mode & 0o700 != 0o700}
+            with self._reached(path, closed) as (directory, name):
                 if new is not None:
                     return is_as(directory, name, new)
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -146,11 +150,31 @@ class Restore:
         with contextlib.suppress(OSError):
             os.rmdir(self._name, dir_fd=self._root.fileno())
         temporary.give_back(self._name)
+        self._held.close()
 
-    def _opening(self) -> Iterator[tuple[bytes, int]]:
-        """Directories that have to let us in for the time being, outermost first; their own mode comes last."""
-        yield from ((path, mode | 0o700) for path, mode in self._plan.modes)
-        yield from ((path, mode | 0o700) for path, mode in reversed(self._plan.remove_dirs) if mode & 0o700 != 0o700)
+    def _open_up(self, now: TreeView) -> None:
+        for path, final in self._shut(now):
+            with self._parent(path) as (directory, name):
+                opened = shut.widened(directory, name, shut.CHANGE, back=not final)
+                if not final:
+                    self._held.enter_context(opened)
+                    continue
+                with opened:
+                    pass
+
+    def _shut(self, now: TreeView) -> list[tuple[bytes, bool]]:
+        """Directories that have to let us in, outermost first, and whether each gets its own mode in the end."""
+        plan = self._plan
+        final = {path for path, _ in plan.modes}
+        parts = (plan.remove, plan.remove_dirs, plan.make_dirs, plan.modes, plan.put)
+        touched: list[bytes] = [step[0] for part in parts for step in part]
+        holders = {path for path, _ in (*plan.modes, *plan.remove_dirs)}
+        for path in touched:
+            steps = path.split(b"/")
+            holders.update(b"/".join(steps[:count]) for count in range(1, len(steps)))
+        found = [(path, now.get(path)) for path in holders]
+        closed = [path for path, entry in found if entry is not None and entry.is_dir and entry.mode & 0o700 != 0o700]
+        return [(path, path in final) for path in sorted(closed, key=lambda path: path.count(b"/"))]
 
     @contextlib.contextmanager
     def _parent(self, path: bytes) -> Iterator[tuple[int, str]]:
@@ -162,6 +186,16 @@ class Restore:
         finally:
             os.close(directory)
 
+    @contextlib.contextmanager
+    def _reached(self, path: bytes, closed: Container[bytes]) -> Iterator[tuple[int, str]]:
+        """The same through directories whose mode keeps us out."""
+        steps = path.split(b"/")
+        with contextlib.ExitStack() as held:
+            for above in (b"/".join(steps[:count]) for count in range(1, len(steps))):
+                if above in closed:
+                    held.enter_context(shut.widened(*held.enter_context(self._parent(above)), shut.LIST))
+            yield held.enter_context(self._parent(path))
+
     def _owner(self, path: bytes) -> Owner:
         """Whose the file is that is replaced, where only root can tell the difference."""
         if os.geteuid() != 0:
@@ -172,7 +206,7 @@ class Restore:
                 return found.st_uid, found.st_gid
         return self._root.owner
 
-    def _remove_directory(self, path: bytes, mode: int) -> None:
+    def _remove_directory(self, path: bytes) -> None:
         try:
             with self._parent(path) as (directory, name):
                 os.rmdir(name, dir_fd=directory)
@@ -180,8 +214,6 @@ class Restore:
             # Somebody's later files, or what no checkpoint sees, keep it.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or path in self._plan.must_go:
                 raise
-            if mode & 0o700 != 0o700 and error.errno != errno.ENOENT:
-                self._set_mode(path, mode)
 
     def _set_mode(self, path: bytes, mode: int) -> None:
         directory = self._root.opener.open(self._root.fileno(), path, _READ_DIRECTORY, links=False)
@@ -191,11 +223,15 @@ class Restore:
             os.close(directory)
 
     def _unseen(self, path: bytes, now: TreeView) -> Iterator[bytes]:
-        directory = self._root.opener.open(self._root.fileno(), path, _READ_DIRECTORY, links=False)
-        try:
-            names = [os.fsencode(name) for name in os.listdir(directory)]
-        finally:
-            os.close(directory)
+        steps = path.split(b"/")
+        holders = {b"/".join(steps[:count]) for count in range(1, len(steps))}
+        closed = {each for each in holders if (entry := now.get(each)) is not None and entry.mode & 0o700 != 0o700}
+        with self._reached(path, closed) as (above, own), shut.widened(above, own, shut.LIST):
+            directory = self._root.opener.open(above, own, _READ_DIRECTORY, links=False)
+            try:
+                names = [os.fsencode(each) for each in os.listdir(directory)]
+            finally:
+                os.close(directory)
         known = now.names(path)
         for name in names:
             if name not in known:

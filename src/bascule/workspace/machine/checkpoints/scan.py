@@ -34,7 +34,7 @@ from bascule.workspace.machine.checkpoints.objects import (
 from bascule.workspace.machine.checkpoints.stats import FileStat, Node, is_racy, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.watch import Changed, Watch
-from bascule.workspace.machine.files import temporary
+from bascule.workspace.machine.files import shut, temporary
 from bascule.workspace.machine.files.repositories import GIT, find_repositories
 from bascule.workspace.machine.files.root import ARTIFACTS, WorkspaceRoot
 from bascule.workspace.ports import CheckpointFault
@@ -119,18 +119,16 @@ class Scan:
             names, size = last.totals()
             self.room -= names
             self.room_bytes -= size
-        try:
-            descriptor = self._root.opener.open(self._root.fileno(), ".", _DIRECTORY)
-        except OSError as error:
-            raise _no_checkpoint(error) from error
-        try:
-            self._add_watch(descriptor)
-            node = self._directory(descriptor, last, 0o755 | stat.S_IFDIR)
-            self._note_gaps(node)
-        except OSError as error:
-            raise _no_checkpoint(error) from error
-        finally:
-            os.close(descriptor)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(shut.widened_open(self._root.fileno(), shut.LIST))
+                descriptor = self._root.opener.open(self._root.fileno(), ".", _DIRECTORY)
+                held.callback(os.close, descriptor)
+                self._add_watch(descriptor)
+                node = self._directory(descriptor, last, 0o755 | stat.S_IFDIR)
+                self._note_gaps(node)
+            except OSError as error:
+                raise _no_checkpoint(error) from error
         if self._unread and self._until is None:
             # What no tree holds is a place for a repository all the same.
             self.repositories |= find_repositories(self._root.fileno(), self._unread).inodes
@@ -215,24 +213,26 @@ class Scan:
         if len(self._steps) > self._limits.depth:
             self._gap(node, name, f"lies deeper than {self._limits.depth} directories", self._nonce)
             return
-        try:
-            child = self._root.opener.open(descriptor, name, _DIRECTORY, links=False)
-        except OSError as error:
-            if error.errno == errno.EXDEV:
-                self._gap(node, name, "is another file system, mounted there", f"{found.st_dev} {found.st_ino}")
-            elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                # Who may not even pass through it cannot change what is in it without changing its mode.
-                shut = not os.access(name, os.X_OK, dir_fd=descriptor, effective_ids=True)
-                self._gap(node, name, _unreadable(error), self._identity(found) if shut else self._nonce)
-            return
-        try:
-            self._add_watch(child)
-            read = node.directories[name] = self._directory(child, last, kept_mode(found.st_mode))
-            self._note_gaps(read)
-        except OSError as error:
-            self._gap(node, name, _unreadable(error), self._nonce)
-        finally:
-            os.close(child)
+        with contextlib.ExitStack() as held:
+            try:
+                if shut.is_shut(found, shut.LIST):
+                    held.enter_context(shut.widened(descriptor, name, shut.LIST))
+                child = self._root.opener.open(descriptor, name, _DIRECTORY, links=False)
+            except OSError as error:
+                if error.errno == errno.EXDEV:
+                    self._gap(node, name, "is another file system, mounted there", f"{found.st_dev} {found.st_ino}")
+                elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    # Who may not even pass through it cannot change what is in it without changing its mode.
+                    closed = not os.access(name, os.X_OK, dir_fd=descriptor, effective_ids=True)
+                    self._gap(node, name, _unreadable(error), self._identity(found) if closed else self._nonce)
+                return
+            held.callback(os.close, child)
+            try:
+                self._add_watch(child)
+                read = node.directories[name] = self._directory(child, last, kept_mode(found.st_mode))
+                self._note_gaps(read)
+            except OSError as error:
+                self._gap(node, name, _unreadable(error), self._nonce)
 
     def _tree(self, node: Node) -> ObjectId:
         entries = {os.fsencode(name): Entry(kept_mode(file.mode), file.object) for name, file in node.files.items()}
@@ -272,8 +272,12 @@ class Scan:
     def _regular(self, directory: int, name: str, found: os.stat_result, known: FileStat | None) -> FileStat | None:
         # Of a file that is too large not a byte is read: `truncate -s 1T` costs its maker nothing.
         self._check_size(found.st_size, known)
+        is_shut = shut.is_shut(found, 0o400)
         try:
-            descriptor = self._root.opener.open(directory, name, _READ, links=False)
+            if is_shut:
+                descriptor = shut.open_file(directory, name, _READ)
+            else:
+                descriptor = self._root.opener.open(directory, name, _READ, links=False)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 # It is a link or a socket by now.
@@ -296,7 +300,9 @@ class Scan:
                 if settled or attempt == MAX_READS - 1:
                     self.room_bytes -= len(data) - (known.size if known is not None else 0)
                     # Unsettled, it is what was read, and will be read again: its change time is new.
-                    return remember(after, read_at, self._store.add(BLOB, data))
+                    kept = remember(after, read_at, self._store.add(BLOB, data))
+                    # Opening it was its last change; else every scan would open it again.
+                    return msgspec.structs.replace(kept, ctime=after.st_ctime_ns) if is_shut and settled else kept
                 os.lseek(descriptor, 0, os.SEEK_SET)
         finally:
             os.close(descriptor)

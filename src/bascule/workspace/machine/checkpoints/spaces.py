@@ -242,8 +242,9 @@ class SpaceCheckpoints:
                     now = bytes.fromhex(self.take())
                     looked, steps = steps, plan(self._store, base, target, now, others, forward=forward)
                     if looked == steps:
-                        restore.check_leftovers(TreeView(self._store, now))
-                        raced = restore.apply()
+                        view = TreeView(self._store, now)
+                        restore.check_leftovers(view)
+                        raced = restore.apply(view)
                         linked = restore.linked()
                         return self._compared(self._undone(steps, target, raced, max_chars, linked), steps, restore)
                 finally:

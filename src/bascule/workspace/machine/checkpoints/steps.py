@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Iterator
 
+from bascule.workspace.machine.files import shut
 from bascule.workspace.machine.files.beneath import O_PATH
 from bascule.workspace.machine.files.syscalls import RESOLVE_NO_MAGICLINKS, has_openat2, openat2_steady
 from bascule.workspace.ports import CheckpointFault
@@ -43,6 +44,13 @@ def parent(path: bytes) -> Iterator[tuple[int, bytes]]:
         yield here, name
     finally:
         os.close(here)
+
+
+@contextlib.contextmanager
+def widened(path: bytes, needed: int, *, back: bool = True) -> Iterator[None]:
+    """A directory of ours that its mode keeps shut lets us in."""
+    with parent(path) as (above, name), shut.widened(above, name or b".", needed, back=back):
+        yield
 
 
 @contextlib.contextmanager

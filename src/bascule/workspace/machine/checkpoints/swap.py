@@ -17,6 +17,7 @@ import stat
 
 from bascule.workspace.machine.checkpoints.objects import BLOB, Entry, kept_mode, object_id, special_text
 from bascule.workspace.machine.checkpoints.store import MAX_OBJECT_BYTES
+from bascule.workspace.machine.files import shut
 from bascule.workspace.machine.files.beneath import O_PATH
 from bascule.workspace.machine.files.syscalls import exchange, rename_new
 
@@ -117,7 +118,10 @@ def is_as(directory: int, name: str, expected: Entry, *, unwritten: bool = False
         if stat.S_ISLNK(found.st_mode):
             target = os.readlink(name, dir_fd=directory)
             return object_id(BLOB, os.fsencode(target)) == expected.object
-        descriptor = os.open(name, _READ, dir_fd=directory)
+        if shut.is_shut(found, 0o400):
+            descriptor = shut.open_file(directory, name, _READ)
+        else:
+            descriptor = os.open(name, _READ, dir_fd=directory)
     except OSError:
         return False
     try:
