@@ -1,5 +1,8 @@
 """Every call waits for the tree before it; one that goes on without it is a run that says so."""
 
+import os
+import subprocess
+import sys
 import time
 from datetime import timedelta
 
@@ -18,20 +21,23 @@ def house():
         yield made
 
 
-def begin(house, command, client="claude"):
-    event = {
-        "hook_event_name": "PreToolUse",
+def event(name, command):
+    return {
+        "hook_event_name": name,
         "session_id": "s",
         "cwd": PROJECT,
         "tool_name": "Bash",
         "tool_input": {"command": command},
         "tool_use_id": command,
     }
-    return house.begin("local", "native.before", {"client": client, "event": event})
 
 
-def before(house, command, client="claude"):
-    return house.shown(_settled(house, begin(house, command, client)))
+def begin(house, command, **more):
+    return house.begin("local", "native.before", {"client": "claude", "event": event("PreToolUse", command), **more})
+
+
+def before(house, command, **more):
+    return house.shown(_settled(house, begin(house, command, **more)))
 
 
 def _settled(house, pending):
@@ -114,3 +120,18 @@ def test_a_client_that_waited_for_its_answer_has_an_undo(house):
     """The control."""
     run_id = before(house, "rm -rf src")["runId"]
     assert "note" not in listed(house, run_id)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_a_process_that_stays_too_long_ends_the_run_and_is_named(house, monkeypatch):
+    monkeypatch.setattr("bascule.native.service.LEFT_SECONDS", 0.0)
+    run_id = before(house, "npm start", pid=os.getpid())["runId"]
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as left:
+        house.call("local", "native.after", {"client": "claude", "event": event("PostToolUse", "npm start")})
+        end = time.monotonic() + PATIENCE
+        while listed(house, run_id)["status"] == "running" and time.monotonic() < end:
+            house.advance(0.01)
+        run = listed(house, run_id)
+        left.communicate()
+    assert run["status"] == "completed"
+    assert run["note"] == f"a process of the call ran on ({left.pid}, cat): what it changed later is not in this"

@@ -26,7 +26,7 @@ from bascule.kernel.ports import Began, NativeWork
 from bascule.workspace.checkpointing import WHOLE, Checkpointing
 from bascule.workspace.elsewhere import GIT_UNKNOWN, Elsewhere
 from bascule.workspace.limits import WorkspaceLimits
-from bascule.workspace.live import Run
+from bascule.workspace.live import Run, is_over
 from bascule.workspace.ports import DISK_FULL, CheckpointFault, FileFault
 from bascule.workspace.protocol import SpaceOpenParams
 from bascule.workspace.records import COMPLETED, ERROR, NO_UNDO, RUNNING, NativeCall, RunRecord, SpaceRecord
@@ -195,7 +195,7 @@ class NativeRuns:
     async def over(self, run_id: str) -> None:
         """An undo right after a call waits for its end; `Conflict` says why that does not come."""
         run = self._runs.live.get(run_id)
-        if run is None or run.record.native is None:
+        if run is None or run.record.native is None or is_over(run.record):
             return
         ended = self._runs.when_over(run)
         if run.left_running is None and not run.ending:

@@ -1,5 +1,6 @@
 """The runs as they are kept: rows in parts, their events put together again, old ones making room."""
 
+from collections.abc import Mapping
 from itertools import islice
 
 import msgspec
@@ -35,6 +36,8 @@ class RunBook:
         self._limits = limits
         self.table: Table[RunRow] = Table("runs", RUN_ROW, self._changed)
         self.index = RunIndex()
+        # Runs that are not over, and those that a full disk did not take.
+        self.live: Mapping[str, Run] = {}
         # Keys of events by run.
         self._event_keys: dict[str, dict[str, None]] = {}
         self.event_bytes = 0
@@ -52,6 +55,8 @@ class RunBook:
 
     def find(self, run_id: str, space_id: str | None = None) -> RunRecord:
         record = self.table.rows.get(run_id)
+        if record is None and run_id in self.live:
+            record = self.live[run_id].record
         if not isinstance(record, RunRecord) or (space_id is not None and record.space_id != space_id):
             raise NotFound(f"unknown run {run_id}", hint="runs.list shows those that are kept; old ones make room")
         return record

@@ -92,6 +92,7 @@ class Runs:
         # Ends the run of an agent's own tool, which no task of ours works on.
         self.end_native: Callable[[Run], None] | None = None
         self.live: dict[str, Run] = {}
+        book.live = self.live
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._waits: Counter[Principal] = Counter()
         # Ended, but the store could not be written: kept here and tried again by `sweep`.
