@@ -185,6 +185,9 @@ def test_an_agent_by_its_token_takes_back_its_own_session_and_asks_for_others(pl
         (["vim", "/home/claude/notes.txt"], False),
         (["less", "codex.d/x"], False),
         (["python3", "-m", "http.server", "claude"], False),
+        (["bash", "try-clients.sh", "codex"], False),
+        (["vim", "claude.md"], False),
+        (["tmux", "new", "claude"], False),
     ],
 )
 def test_a_client_is_known_by_its_name_its_script_or_its_package(words, is_client):

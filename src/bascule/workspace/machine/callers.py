@@ -4,6 +4,7 @@ A program of the same user can pretend either (SECURITY.md). This tells apart wh
 """
 
 import os
+import re
 from collections.abc import Sequence
 
 from bascule.programs.helpers.process_tree import Processes
@@ -13,8 +14,8 @@ from bascule.workspace.ports import Standing
 CLIENTS = frozenset({"claude", "claude-code", "codex", "gemini", "gemini-cli", "opencode", "opencode-ai"})
 # What clients set for every command that they start. It is there also where the shell in between has ended.
 MARKS = (b"CLAUDECODE=", b"GEMINI_CLI=", b"CODEX_THREAD_ID=", b"CODEX_SANDBOX=", b"OPENCODE=")
-# An interpreter, its options and the script: the client's name is in one of the first.
-_WORDS = 3
+# What runs a script, whose name follows its options; `vim claude.md` is no client.
+_INTERPRETER = re.compile(r"(node|nodejs|bun|deno|python[0-9.]*|sh|bash|dash|zsh|env)")
 # An environment may be as large as the stack allows; clients' marks are small.
 _MAX_ENVIRONMENT_BYTES = 1 << 20
 
@@ -32,8 +33,11 @@ def _is_client(pid: int, processes: Processes) -> bool:
 
 
 def is_client_by(words: Sequence[str]) -> bool:
-    """By the words that a process was started with."""
-    for word in words[:_WORDS]:
+    """By the words that a process was started with: of a script by its own name, not by the words behind it."""
+    program = words[:1]
+    if program and _INTERPRETER.fullmatch(os.path.basename(program[0])):
+        program = [each for each in words[1:] if not each.startswith("-")][:1]
+    for word in program:
         # /usr/lib/node_modules/@anthropic-ai/claude-code/cli.js; but a file of /home/claude is anybody's.
         package = word.split("/node_modules/")[1:]
         if os.path.splitext(os.path.basename(word))[0] in CLIENTS or (package and _is_package(package[-1])):
