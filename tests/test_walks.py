@@ -36,7 +36,7 @@ BOUNDS = {
     # Its pauses end within the walk or behind it, which is a few hops more or less.
     "remote": (67, 266),
     # The last of its files asks whether a command that a person approved runs where this one could exchange its script.
-    "shell": (83, 290),
+    "shell": (83, 292),
     "click": (70, 173),
     "game": (54, 172),
     "touch": (42, 90),

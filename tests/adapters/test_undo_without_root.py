@@ -73,6 +73,7 @@ def test_the_tests_of_undo_hold_for_a_user_who_is_not_root():
         )
         environment = {name: value for name, value in os.environ.items() if name not in ("CI", "XDG_RUNTIME_DIR")}
         # Whoever made this file's directories is root; git looks at files of the tests' own making only.
+        environment |= {"HYPOTHESIS_STORAGE_DIRECTORY": str(home / "hypothesis")}
         environment |= {"HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(
             [*_UNSHARE, _script(command, sorted(wanted), _hidden(wanted))],

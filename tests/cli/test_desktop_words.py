@@ -111,11 +111,19 @@ def test_the_option_no_wait_is_passed_on(call_of):
     assert [wait for _, _, wait in call_of.asked] == [False, True]
 
 
-@pytest.mark.parametrize("words", ["click", "find", "wait", "focus", "wait --title x --timeout 0"])
+@pytest.mark.parametrize("words", ["click", "find", "wait", "focus"])
 def test_what_names_nothing_is_refused_before_anybody_is_asked(call_of, words, capsys):
     assert main(["desktop", *words.split()]) == USAGE
     assert call_of.asked == []
     assert capsys.readouterr().err.startswith("bascule: ")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_a_time_that_is_none_is_refused_before_anybody_is_asked(call_of, seconds, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["desktop", "wait", "--title", "x", f"--timeout={seconds}"])
+    assert (ended.value.code, call_of.asked) == (USAGE, [])
+    assert "is not a number of seconds above zero" in capsys.readouterr().err
 
 
 NO_WINDOW = {"code": "DESKTOP_ELEMENT_NOT_FOUND", "details": {"reason": "route"}}

@@ -313,7 +313,7 @@ class House:
             [each for each in BRIDGES if each.name not in absent],
             from_values({"ledger_days": self._ledger_days}),
             make=faked,
-            provided=[ANCHORS.provided_by(self.anchors), STATE_DIR.provided_by("/nonexistent")],
+            provided=[ANCHORS.provided_by(self.anchors), STATE_DIR.provided_by("/dev/null/nowhere")],
             store=self._store_of_life,
             clock=self.clock,
             log=self._log,

@@ -485,7 +485,7 @@ class FakeScratch:
         return f"/scratch/{name}"
 
     def remove(self, directory: str) -> None:
-        for path in [path for path in self._machine.directories if path.startswith(f"{directory}/")]:
+        for path in [path for path in self._machine.directories if f"{path}/".startswith(f"{directory}/")]:
             del self._machine.directories[path]
 
 
@@ -530,9 +530,17 @@ class NothingOutside:
 class NoGitStates:
     """Directories without a repository."""
 
-    def take(self, _space_id: str, _root: str, /, *, until_ms: int | None = None) -> str | None:
-        del until_ms
+    def take(
+        self, _space_id: str, _root: str, /, *, further: Iterable[str] = (), until_ms: int | None = None
+    ) -> str | None:
+        del further, until_ms
         return None
+
+    def further(self, _space_id: str, _state: str, /) -> list[str]:
+        return []
+
+    def not_held(self, _space_id: str, _root: str, _before: str, _after: str, /) -> list[str]:
+        return []
 
     def undo(
         self, _space_id: str, _root: str, _before: str, _after: str, /, *, dry_run: bool

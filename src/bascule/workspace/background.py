@@ -5,6 +5,7 @@ undone like any run once it is over. Nothing waits for it, and it waits for noth
 """
 
 import asyncio
+from typing import Any
 
 import msgspec
 
@@ -113,10 +114,13 @@ class Background:
         if verdict.decision is Decision.ALLOW:
             return Resolution()
         pinned, preview = await self._looked_at(space, operation, cwd, verdict)
+        bound: dict[str, Any] = {"policy": self._gate.policy.digest, "files": pinned.files}
+        if pinned.loads:
+            bound["loads"] = dict(pinned.loads)
         return Resolution(
             summary=f"in the background: {params.command}",
             preview=(blocks.facts(f"in the background of {space.record.path}"), *preview),
-            bound={"policy": self._gate.policy.digest, "files": pinned.files, "loads": dict(pinned.loads)},
+            bound=bound,
             verdict=verdict,
         )
 

@@ -14,6 +14,7 @@ from bascule.testing.fakes import FakeConnection
 from bascule.testing.house import House, Pending
 from bascule.testing.machine import NoGitStates, NothingOutside
 from bascule.workspace.exclusive import Exclusive, Turns
+from bascule.workspace.machine.callers import standing_of
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
@@ -50,6 +51,7 @@ class RealHouse(House):
             scratch=ScratchDirectory(str(ours / "copies")),
             git=NoGitStates(),
             outside=NothingOutside(),
+            standing_of=standing_of,
             log=kernel.log,
             key=kernel.key,
             events=kernel.events,

@@ -13,7 +13,7 @@ from bascule.kernel.policy.shell.text import Budget, Part, Unreadable, Word
 # Arguments that one line's braces may become. `{a,b}{a,b}...` doubles with each pair.
 MAX_WORDS = 256
 # A part of a word, or one character of what is not quoted.
-_Token = Part | str
+_Piece = Part | str
 
 
 def as_bash_reads(words: list[Word], budget: Budget) -> list[Word] | None:
@@ -31,8 +31,8 @@ def as_bash_reads(words: list[Word], budget: Budget) -> list[Word] | None:
 def expanded(word: Word, budget: Budget) -> list[Word]:
     if not _may_expand(word):
         return [word]
-    tokens = [token for part in word.parts for token in _tokens(part)]
-    return [_word(each, word) for each in _expand(tokens, budget) if each]
+    pieces = [piece for part in word.parts for piece in _pieces(part)]
+    return [_word(each, word) for each in _expand(pieces, budget) if each]
 
 
 def _may_expand(word: Word) -> bool:
@@ -45,41 +45,41 @@ def _is_plain(part: Part) -> bool:
     return part.kind == "fixed" and not part.quoted
 
 
-def _tokens(part: Part) -> Iterator[_Token]:
+def _pieces(part: Part) -> Iterator[_Piece]:
     return iter(part.text) if _is_plain(part) else iter([part])
 
 
-def _expand(tokens: list[_Token], budget: Budget) -> list[list[_Token]]:
+def _expand(pieces: list[_Piece], budget: Budget) -> list[list[_Piece]]:
     start = 0
     while True:
         try:
-            start = tokens.index("{", start)
+            start = pieces.index("{", start)
         except ValueError:
-            return [tokens]
+            return [pieces]
         # Each character is looked at once for every brace before it.
-        budget.spend(1 + (len(tokens) - start) // 8)
-        cuts = _cuts(tokens, start)
+        budget.spend(1 + (len(pieces) - start) // 8)
+        cuts = _cuts(pieces, start)
         if len(cuts) > 2:
             break
         start += 1
-    found: list[list[_Token]] = []
-    rests = _expand(tokens[cuts[-1] + 1 :], budget)
+    found: list[list[_Piece]] = []
+    rests = _expand(pieces[cuts[-1] + 1 :], budget)
     for begin, end in pairwise(cuts):
-        for middle in _expand(tokens[begin + 1 : end], budget):
+        for middle in _expand(pieces[begin + 1 : end], budget):
             for rest in rests:
                 budget.spend(1 + (start + len(middle) + len(rest)) // 8)
-                found.append([*tokens[:start], *middle, *rest])
+                found.append([*pieces[:start], *middle, *rest])
                 if len(found) > MAX_WORDS:
                     raise Unreadable(f"braces that become more than {MAX_WORDS} words")
     return found
 
 
-def _cuts(tokens: list[_Token], start: int) -> list[int]:
+def _cuts(pieces: list[_Piece], start: int) -> list[int]:
     """Where the brace at `start` begins, its commas and its end; nothing when it has no end."""
     cuts = [start]
     depth = 0
-    for at in range(start + 1, len(tokens)):
-        piece = tokens[at]
+    for at in range(start + 1, len(pieces)):
+        piece = pieces[at]
         if piece == "{":
             depth += 1
         elif piece == "," and depth == 0:
@@ -91,17 +91,17 @@ def _cuts(tokens: list[_Token], start: int) -> list[int]:
     return []
 
 
-def _word(tokens: list[_Token], word: Word) -> Word:
+def _word(pieces: list[_Piece], word: Word) -> Word:
     parts: list[Part] = []
     plain: list[str] = []
-    for token in tokens:
-        if isinstance(token, str):
-            plain.append(token)
+    for piece in pieces:
+        if isinstance(piece, str):
+            plain.append(piece)
             continue
         if plain:
             parts.append(Part("fixed", "".join(plain)))
             plain = []
-        parts.append(token)
+        parts.append(piece)
     if plain:
         parts.append(Part("fixed", "".join(plain)))
     return Word(tuple(parts), "".join(map(_source, parts)), differs=word.differs)

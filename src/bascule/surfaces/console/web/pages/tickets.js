@@ -174,7 +174,7 @@ function conversations() {
     loaded(found.source, () => show(() => found.rows.value.length,
       () => [h("ul", { class: "cards" }, list(found.rows, (item) => item.conversationId, (item) => h("li", { class: "card" },
         h("a", { "data-row": "", href: address(`tickets/~conversation/${item.peek().conversationId}`) }, visibleText(item.peek().conversationId)),
-        h("p", { class: "muted" }, () => [counted(item.value.tickets, "ticket"), `, ${item.value.open} open · `, visibleText(item.value.members.map(who).join(", ")), " · ", time(item.value.lastAt)])))), found.olderButton("Older conversations")],
+        h("p", { class: "muted" }, () => [counted(item.value.tickets, "ticket"), `, ${item.value.open} open · `, visibleText(item.value.members.join(", ")), " · ", time(item.value.lastAt)])))), found.olderButton("Older conversations")],
       () => empty("No conversation yet: tickets with the same conversation id are one.", "bridge-send Jerry 'And then?' --conversation plan"))));
 }
 
