@@ -138,11 +138,74 @@ def test_an_unchanged_record_is_not_read_again(repository, states, monkeypatch):
     # Times of change cannot be set: what counts as just now is moved instead.
     monkeypatch.setattr("bascule.workspace.machine.checkpoints.git_states._TICK_NS", -PATIENCE * 10**9)
     before = states.take("spc_1", str(repository))
-    monkeypatch.setattr("bascule.workspace.machine.checkpoints.git_states._read_all", None)
+    monkeypatch.setattr("bascule.workspace.machine.checkpoints.git_states._state", None)
     assert states.take("spc_1", str(repository)) == before
     monkeypatch.undo()
     git(repository, "tag", "v1")
     assert states.take("spc_1", str(repository)) != before
+
+
+def test_configuration_and_hooks_come_back_as_programs(repository, states):
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    hook.chmod(0o755)
+    was = (repository / ".git" / "config").read_bytes()
+    before = states.take("spc_1", str(repository))
+    git(repository, "config", "core.hooksPath", "/tmp/elsewhere")
+    git(repository, "remote", "add", "lost", "/nowhere")
+    hook.unlink()
+    (repository / ".git" / "info" / "exclude").write_text("*\n")
+    after = states.take("spc_1", str(repository))
+    back, left = states.undo("spc_1", str(repository), before, after, dry_run=False)
+    assert (sorted(back), left) == (["config", "hooks/pre-commit", "info/exclude"], [])
+    assert (repository / ".git" / "config").read_bytes() == was
+    assert hook.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_hook_that_may_no_longer_be_executed_is_one_that_changed(repository, states):
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+    before = states.take("spc_1", str(repository))
+    hook.chmod(0o644)
+    after = states.take("spc_1", str(repository))
+    states.undo("spc_1", str(repository), before, after, dry_run=False)
+    assert hook.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    ("commands", "is_named"),
+    [
+        ([("commit", "-q", "--allow-empty", "-m", "more")], True),
+        ([("branch", "other")], True),
+        ([("config", "user.name", "other")], True),
+        ([("status",), ("update-index", "--refresh")], False),
+        ([("log",), ("diff", "HEAD"), ("stash", "list")], False),
+    ],
+)
+def test_a_change_in_a_repository_further_down_is_named(repository, states, commands, is_named):
+    lib = repository / "lib"
+    lib.mkdir()
+    git(lib, "init", "-q", "-b", "main")
+    git(lib, "commit", "-q", "--allow-empty", "-m", "first")
+    before = states.take("spc_1", str(repository), further=[".git", "lib/.git"])
+    assert states.further("spc_1", before) == ["lib/.git"]
+    for words in commands:
+        git(lib, *words)
+    after = states.take("spc_1", str(repository), further=["lib/.git"])
+    named = [] if before == after else states.not_held("spc_1", str(repository), before, after)
+    assert named == (["lib/.git"] if is_named else [])
+
+
+def test_a_repository_further_down_needs_none_at_the_top(tmp_path, states):
+    lib = tmp_path / "plain" / "lib"
+    lib.mkdir(parents=True)
+    git(lib, "init", "-q", "-b", "main")
+    before = states.take("spc_1", str(tmp_path / "plain"), further=["lib/.git"])
+    (lib / ".git" / "HEAD").unlink()
+    after = states.take("spc_1", str(tmp_path / "plain"), further=["lib/.git"])
+    assert states.undo("spc_1", str(tmp_path / "plain"), before, after, dry_run=False) == ([], [])
+    assert states.not_held("spc_1", str(tmp_path / "plain"), before, after) == ["lib/.git"]
 
 
 def test_a_record_that_changed_just_now_is_read_again(repository, states):

@@ -21,6 +21,36 @@ def test_fifty_destructive_scripts_are_undone_exactly(scene):
     assert len(DESTRUCTIVE) >= 50
 
 
+def test_what_git_obeys_comes_back_and_what_it_knows_further_down_is_named(scene):
+    lib = scene.root / "vendor" / "lib"
+    lib.mkdir(parents=True)
+    git(lib, "init", "-q", "-b", "main")
+    git(lib, "commit", "-q", "--allow-empty", "-m", "first")
+    config = (scene.root / ".git" / "config").read_bytes()
+    answer = scene.run("git config user.name lost; rm -r .git/hooks; git -C vendor/lib branch -q -m other")
+    undone = scene.undo(answer["runId"])
+    assert (scene.root / ".git" / "config").read_bytes() == config
+    assert list((scene.root / ".git" / "hooks").iterdir())
+    assert [each["path"] for each in undone["leftAlone"]] == ["vendor/lib/.git"]
+
+
+def test_a_call_that_its_client_refused_is_nobody_elses_work(scene):
+    """Such a call is announced, and its end is never reported."""
+    scene.before("rm -rf src")
+    answer = scene.run("echo x > new.txt")
+    assert "others worked here" not in (scene.undo(answer["runId"]).get("note") or "")
+
+
+def test_an_open_call_of_another_session_is_named_as_somebody_elses_work(scene):
+    other = Scene(scene.daemon, scene.root, "codex", "session-2")
+    try:
+        other.before("rm -rf src")
+        answer = scene.run("echo x > new.txt")
+        assert "others worked here" in scene.undo(answer["runId"])["note"]
+    finally:
+        other.close()
+
+
 def test_without_a_checkpoint_the_scripts_destroy(scene):
     """The control: the same script, and nobody takes it back."""
     was = snapshot(scene.root)

@@ -15,6 +15,7 @@ from bascule.workspace.spaces import Space
 # Refs named in a note.
 MAX_REFS_NAMED = 20
 GIT_UNKNOWN = "what it did to git's record is not known"
+FURTHER = "is a repository below the project's own: what the run changed in git's record there stays"
 
 
 class Back(NamedTuple):
@@ -53,7 +54,7 @@ class Elsewhere:
 
     def keep_git(self, run: Run, space: Space) -> None:
         """Into its record, which is on disk before the call acts: a restart loses nothing."""
-        before = self._git.take(space.space_id, space.record.path)
+        before = self._git.take(space.space_id, space.record.path, further=run.repositories or ())
         run.record = msgspec.structs.replace(run.record, git_before=before)
 
     def keep_outside(self, run: Run, space: Space, work: NativeWork) -> bool:
@@ -86,9 +87,10 @@ class Elsewhere:
 
     def look_at_git(self, record: RunRecord, path: str, until_ms: int | None = None) -> RunRecord:
         """The record with what differs; without what changed later than `until_ms`, which is not its work."""
-        before = record.git_before
-        after = self._git.take(record.space_id, path, until_ms=until_ms) if before is not None else None
-        git = None
+        before, after, git = record.git_before, None, None
+        if before is not None:
+            further = self._git.further(record.space_id, before)
+            after = self._git.take(record.space_id, path, further=further, until_ms=until_ms)
         # Another repository by now: what became of the one that was there, `lost` says.
         if before != after and before and after and self._git.is_same(record.space_id, before, after):
             git = GitSegment(before=before, after=after)
@@ -108,10 +110,17 @@ class Elsewhere:
             refs, later = self._git.undo(space_id, root, git.before, git.after, dry_run=True)
             if later:
                 raise LaterChanges(f"git's record changed since then: {', '.join(later[:MAX_REFS_NAMED])}")
+        further = self._further(segments)
         if outside is None:
-            return Back([], [], refs, [])
+            return Back([], further, refs, [])
         there = self._outside.undo(space_id, outside.before, outside.after, dry_run=True, without=without)
-        return Back(there.changes, there.left_alone, refs, [])
+        return Back(there.changes, [*further, *there.left_alone], refs, [])
+
+    def _further(self, segments: Segments) -> list[PathReason]:
+        """Repositories below the top: their files come back, and what git knows of them does not."""
+        git = segments.git
+        places = self._git.not_held(segments.space_id, segments.root, git.before, git.after) if git is not None else []
+        return [PathReason(path=each, reason=FURTHER) for each in places]
 
     def expect(self, segments: Segments) -> tuple[GitSegment | None, OutsideSegment | None]:
         """What is there now, and what `put_back` will leave. All of it is on disk."""
@@ -132,17 +141,18 @@ class Elsewhere:
         if git is not None:
             refs, later = self._git.undo(space_id, root, git.before, git.after, dry_run=False)
             failed = [PathReason(path=f".git/{name}", reason="is not as it was before the run") for name in later]
+        further = self._further(segments)
         if outside is None:
-            return Back([], [], refs, failed)
+            return Back([], further, refs, failed)
         there = self._outside.undo(
             space_id,
             outside.before,
             outside.after,
             dry_run=False,
             without=without,
-            keep=lambda here: keep([*failed, *here]),
+            keep=lambda here: keep([*failed, *further, *here]),
         )
-        return Back(there.changes, there.left_alone, refs, [*failed, *there.failed])
+        return Back(there.changes, [*further, *there.left_alone], refs, [*failed, *there.failed])
 
     def collect(
         self,

@@ -11,7 +11,7 @@ import msgspec
 
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import within
-from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
+from bascule.foundation.errors import BasculeError, Conflict, NotFound
 from bascule.foundation.ids import new_id
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.consent import blocks
@@ -176,6 +176,9 @@ class History:
         return self._result(record, await self.change_set(record))
 
     async def undo(self, call: Call, params: UndoParams, effect: RecordedEffect) -> UndoResult:
+        if not _is_last(params):
+            # Why there is no undo comes before that its directory cannot be a space.
+            self._undoable(params)
         space = self._spaces.find(self.space_of(params))
         await within(None, await self._spaces.take_turn(space))
         try:
@@ -283,7 +286,7 @@ class History:
     def committable(self, params: RunIdParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
         if not record.on_copy:
-            raise InvalidRequest(f"{record.run_id} worked in the space itself: only a run with onCopy is committed")
+            raise Conflict(f"{record.run_id} worked in the space itself: only a run with onCopy is committed")
         if not is_over(record):
             raise Conflict(f"{record.run_id} is not over yet", hint="wait for it: runs.wait")
         if record.committed:
@@ -373,9 +376,16 @@ class History:
                     yield other, theirs
 
     def _others(self, record: RunRecord, segment: Segment) -> Iterator[str]:
-        yield from segment.during
+        yield from (run_id for run_id in segment.during if not self._is_unended(run_id, record))
         yield from (each.who for each in segment.beside)
         yield from (other.run_id for other, _ in self._began_later(record))
+
+    def _is_unended(self, run_id: str, record: RunRecord) -> bool:
+        """A call of the same session whose end no client reported: it refused the call, or was interrupted."""
+        run = self._live.get(run_id)
+        if run is None or run.left_running is not None or record.native is None or run.record.native is None:
+            return False
+        return run.record.native.session == record.native.session
 
     @contextlib.asynccontextmanager
     async def _beside_others(self, space: Space, checkpoints: Checkpoints, who: str) -> AsyncIterator[None]:

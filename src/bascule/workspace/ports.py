@@ -432,13 +432,21 @@ class CheckpointStore(Protocol):
 
 
 class GitStates(Protocol):
-    """HEAD, refs and index of the repository at the top of a workspace, which checkpoints leave out."""
+    """HEAD, refs, index, configuration and hooks of the repository at the top, which checkpoints leave out."""
 
-    def take(self, space_id: str, root: str, /, *, until_ms: int | None = None) -> str | None:
+    def take(
+        self, space_id: str, root: str, /, *, further: Iterable[str] = (), until_ms: int | None = None
+    ) -> str | None:
         """The id of the state as it is now; None where there is no repository.
 
-        With `until_ms` (wall clock) what changed later is left out.
+        `further`: every `.git` of the workspace. With `until_ms` (wall clock) what changed later is left out.
         """
+
+    def further(self, space_id: str, state: str, /) -> list[str]:
+        """Every `.git` below the top that was looked at for a state."""
+
+    def not_held(self, space_id: str, root: str, before: str, after: str, /) -> list[str]:
+        """Every `.git` below the top that changed and is not as it was: what changed there is not put back."""
 
     def undo(
         self, space_id: str, root: str, before: str, after: str, /, *, dry_run: bool

@@ -1,8 +1,9 @@
-"""What a repository's own record says at one moment: HEAD, refs and the index, small beside the objects.
+"""What a repository's own record says at one moment: HEAD, refs, index, configuration and hooks, without the objects.
 
 A checkpoint leaves `.git` out. Objects that a command leaves unreferenced stay until git collects them, weeks later;
 so with these files a `git reset --hard`, a deleted branch or a lost index comes back. Only the repository at the top of
-the workspace is looked at, and not its objects, configuration, hooks or reflogs, but for the stash's.
+the workspace is held, without its objects and reflogs, but for the stash's. Of those further down a state has a digest:
+that something changed there is said, and not put back.
 
 A state is one file, named by its digest, beside the checkpoints.
 """
@@ -29,14 +30,22 @@ MAX_REFS = 10_000
 GRACE = timedelta(hours=1)
 _SINGLE = ("HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_MSG", "index")
 # The stash is a list: which entries it has, only its log says.
-_SHARED = ("packed-refs", "logs/refs/stash")
+_SHARED = ("packed-refs", "logs/refs/stash", "config")
+# Each with everything in it.
+_FOLDERS = ("refs", "hooks", "info")
+# Of a repository further down. Its index changes when somebody only looks.
+_STANDING = ("HEAD", "packed-refs", "logs/HEAD", "logs/refs/stash", "config")
+# So many of them are looked at in each call.
+MAX_FURTHER = 100
 _SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _POINTS = re.compile(rb"gitdir: (.+)\n?\Z")
 
 
 # A file that changed just now may change again within the same tick of its times: file systems with whole seconds.
 _TICK_NS = 2_000_000_000
-_Looks = tuple[tuple[str, int, int, int, int], ...]
+_Looks = tuple[tuple[str | bytes | int, ...], ...]
+# The identity of a state where there is none at the top.
+NO_REPOSITORY = (0, 0)
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -44,6 +53,13 @@ class _State(msgspec.Struct, frozen=True):
     files: dict[str, bytes]
     # Device and inode of that directory: refs of one repository name nothing in another.
     identity: tuple[int, int]
+    # Hooks that git executes.
+    executable: tuple[str, ...] = ()
+    # By the path of each `.git` further down.
+    further: dict[str, bytes] = {}
+
+    def held(self, name: str) -> tuple[bytes | None, bool]:
+        return self.files.get(name), name in self.executable
 
 
 class GitStates:
@@ -52,23 +68,26 @@ class GitStates:
         # Of each space what the files looked like when its last state was taken, and that state.
         self._last: dict[str, tuple[_Looks, str]] = {}
 
-    def take(self, space_id: str, root: str, *, until_ms: int | None = None) -> str | None:
+    def take(self, space_id: str, root: str, *, further: Iterable[str] = (), until_ms: int | None = None) -> str | None:
         """The id of the state as it is now; None where there is no repository.
 
-        With `until_ms` (wall clock) what changed later is left out: nobody knows what was there then.
+        `further`: every `.git` of the workspace. With `until_ms` (wall clock) what changed later is left out: nobody
+        knows what was there then.
         """
         places = _places(root)
-        if places is None:
+        below = _look_further(root, further)
+        if places is None and not below:
             return None
         folder = self._folder(space_id)
-        looks = _looks(*places) if until_ms is None else None
+        looks = _looks(places, below) if until_ms is None else None
         known = self._last.get(space_id)
         if looks is not None and known is not None and known[0] == looks and os.path.exists(f"{folder}/{known[1]}"):
             return known[1]
-        files = _read_all(*places)
-        if until_ms is not None:
-            files = {name: content for name, content in files.items() if not _is_later(places, name, until_ms)}
-        name = self._keep(folder, _State(files, _identity(places[0])))
+        state = _state(places, below)
+        if until_ms is not None and places is not None:
+            files = {name: content for name, content in state.files.items() if not _is_later(places, name, until_ms)}
+            state = msgspec.structs.replace(state, files=files)
+        name = self._keep(folder, state)
         if looks is not None:
             self._last[space_id] = (looks, name)
         else:
@@ -82,38 +101,52 @@ class GitStates:
         if dry_run or left or places is None:
             return back, left
         for name in back:
-            _put_back(places, name, was.get(name))
-        now = _read_all(*places)
-        left = [name for name in back if now.get(name) != was.get(name)]
+            _put_back(places, name, was.files.get(name), executable=name in was.executable)
+        now = _state(places)
+        left = [name for name in back if now.held(name) != was.held(name)]
         return [name for name in back if name not in left], left
+
+    def further(self, space_id: str, state: str) -> list[str]:
+        return list(self._load(space_id, state).further)
+
+    def not_held(self, space_id: str, root: str, before: str, after: str) -> list[str]:
+        """Every `.git` further down that the run changed, and that is not as it was before."""
+        was, then = self._load(space_id, before).further, self._load(space_id, after).further
+        now = _look_further(root, was)
+        changed = [place for place in was if then.get(place) != was[place] != now.get(place)]
+        # Of one that is gone the run's record knows.
+        return [place for place in changed if os.path.lexists(os.path.join(root, place))]
 
     def is_same(self, space_id: str, before: str, after: str) -> bool:
         return self._load(space_id, before).identity == self._load(space_id, after).identity
 
     def expect(self, space_id: str, root: str, before: str, after: str) -> tuple[str, str]:
         """The state as it is now, and as `undo` will leave it."""
-        now = self.take(space_id, root)
+        now = self.take(space_id, root, further=self.further(space_id, before))
         if now is None:
             raise LaterChanges("git's record changed since then: .git")
         back, _, was, state = self._compare(space_id, root, before, after)
-        files = {name: was.get(name) if name in back else state.files.get(name) for name in (*state.files, *back)}
+        files = {name: was.files.get(name) if name in back else state.files.get(name) for name in (*state.files, *back)}
         left = {name: content for name, content in files.items() if content is not None}
-        return now, self._keep(self._folder(space_id), msgspec.structs.replace(state, files=left))
+        executable = tuple(name for name in left if name in (was if name in back else state).executable)
+        then = msgspec.structs.replace(state, files=left, executable=executable)
+        return now, self._keep(self._folder(space_id), then)
 
     def _compare(
         self, space_id: str, root: str, before: str, after: str
-    ) -> tuple[list[str], list[str], dict[str, bytes], _State]:
+    ) -> tuple[list[str], list[str], _State, _State]:
         """What is to be put back, what changed since, what was before, and what is now."""
         was, then = self._load(space_id, before), self._load(space_id, after)
+        names = _differing(was, then)
+        if not names:
+            return [], [], was, was
         places = _places(root)
         if places is None or _identity(places[0]) != was.identity:
-            return [], [".git"], was.files, was
-        state = _State(_read_all(*places), was.identity)
-        names = _differing(was.files, then.files)
-        then_files, now = then.files, state.files
-        back = [name for name in names if now.get(name) == then_files.get(name) != was.files.get(name)]
-        left = [name for name in names if now.get(name) not in (then_files.get(name), was.files.get(name))]
-        return back, left, was.files, state
+            return [], [".git"], was, was
+        now = _state(places, _look_further(root, was.further))
+        back = [name for name in names if now.held(name) == then.held(name) != was.held(name)]
+        left = [name for name in names if now.held(name) not in (then.held(name), was.held(name))]
+        return back, left, was, now
 
     def _keep(self, folder: str, state: _State) -> str:
         encoded = msgspec.msgpack.encode(state)
@@ -163,9 +196,9 @@ def _path(places: tuple[str, str], name: str) -> str:
     return os.path.join(places[0] if name in _SINGLE else places[1], name)
 
 
-def _differing(was: Mapping[str, bytes], then: Mapping[str, bytes]) -> list[str]:
+def _differing(was: _State, then: _State) -> list[str]:
     """HEAD comes last: until then everything it may name is there."""
-    names = sorted(name for name in was.keys() | then.keys() if was.get(name) != then.get(name))
+    names = sorted(name for name in was.files.keys() | then.files.keys() if was.held(name) != then.held(name))
     return sorted(names, key=lambda name: name == "HEAD")
 
 
@@ -203,14 +236,14 @@ def _places(root: str) -> tuple[str, str] | None:
         raise CheckpointFault(f"git's record cannot be read: {error.strerror}") from error
 
 
-def _looks(own: str, shared: str) -> _Looks | None:
+def _looks(places: tuple[str, str] | None, further: Mapping[str, bytes]) -> _Looks | None:
     """Times, sizes and inodes of all that a state holds; None where a change may not show in them.
 
     An index of 50,000 files has 5 MB: it is not read at every call.
     """
-    found = []
+    found: list[tuple[str | bytes | int, ...]] = list(further.items())
     newest = 0
-    for path in _files(own, shared):
+    for _, path in _files(*places) if places is not None else ():
         with contextlib.suppress(FileNotFoundError):
             each = os.lstat(path)
             found.append((path, each.st_ctime_ns, each.st_mtime_ns, each.st_size, each.st_ino))
@@ -218,51 +251,78 @@ def _looks(own: str, shared: str) -> _Looks | None:
     return None if newest > time.time_ns() - _TICK_NS else tuple(found)
 
 
-def _files(own: str, shared: str) -> Iterator[str]:
+def _files(own: str, shared: str) -> Iterator[tuple[str, str]]:
+    """Each with its path below the repository's directory."""
     for place, names in ((own, _SINGLE), (shared, _SHARED)):
         for name in names:
-            yield os.path.join(place, name)
-    for folder, _, found in os.walk(os.path.join(shared, "refs")):
-        for name in found:
-            yield os.path.join(folder, name)
+            yield name, os.path.join(place, name)
+    for path in _in_folders(shared, _FOLDERS):
+        yield os.path.relpath(path, shared), path
 
 
-def _read_all(own: str, shared: str) -> dict[str, bytes]:
+def _in_folders(place: str, names: Iterable[str]) -> Iterator[str]:
+    for top in names:
+        for folder, _, found in os.walk(os.path.join(place, top)):
+            for name in sorted(found):
+                if not name.endswith(".lock"):
+                    yield os.path.join(folder, name)
+
+
+def _state(places: tuple[str, str] | None, further: Mapping[str, bytes] | None = None) -> _State:
     files: dict[str, bytes] = {}
-    for place, names in ((own, _SINGLE), (shared, _SHARED)):
-        for name in names:
-            if (content := _read(os.path.join(place, name))) is not None:
-                files[name] = content
-    for folder, _, found in os.walk(os.path.join(shared, "refs")):
-        for name in found:
-            path = os.path.join(folder, name)
-            content = None if name.endswith(".lock") else _read(path)
-            if content is not None:
-                files[os.path.relpath(path, shared)] = content
-            if len(files) > MAX_REFS:
-                raise CheckpointFault(f"git has more than {MAX_REFS} loose refs; `git pack-refs --all` helps")
-    return files
+    executable: list[str] = []
+    for name, path in _files(*places) if places is not None else ():
+        if (found := _read(path)) is not None:
+            files[name] = found[0]
+            if found[1] and name.startswith("hooks/"):
+                executable.append(name)
+        if len(files) > MAX_REFS:
+            raise CheckpointFault(f"git has more than {MAX_REFS} loose refs; `git pack-refs --all` helps")
+    identity = _identity(places[0]) if places is not None else NO_REPOSITORY
+    return _State(files, identity, tuple(executable), dict(further or {}))
 
 
-def _read(path: str) -> bytes | None:
+def _look_further(root: str, further: Iterable[str]) -> dict[str, bytes]:
+    """Of each repository below the one at the top: where it stands, as far as times and sizes tell."""
+    return {place: _digest(os.path.join(root, place)) for place in sorted(set(further) - {".git"})[:MAX_FURTHER]}
+
+
+def _digest(repository: str) -> bytes:
+    digest = hashlib.sha256()
+    for path in (repository, *(os.path.join(repository, name) for name in _STANDING)):
+        content = _read(path)
+        seen = (path, hashlib.sha256(content[0]).digest() if content is not None else None)
+        digest.update(repr(seen).encode())
+    for path in _in_folders(repository, _FOLDERS):
+        with contextlib.suppress(OSError):
+            each = os.lstat(path)
+            digest.update(repr((path, each.st_ino, each.st_size, each.st_mtime_ns)).encode())
+    return digest.digest()
+
+
+def _read(path: str) -> tuple[bytes, bool] | None:
+    """And whether it may be executed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+        os.close(descriptor)
+        return None
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.fstat(descriptor).st_size > MAX_FILE_BYTES:
-            return None
-        return file.read()
+        return file.read(), bool(found.st_mode & 0o100)
 
 
-def _put_back(places: tuple[str, str], name: str, content: bytes | None) -> None:
+def _put_back(places: tuple[str, str], name: str, content: bytes | None, *, executable: bool) -> None:
     path = _path(places, name)
     lock = f"{path}.lock"
     try:
         # As git itself does: whoever has the lock changes the file, nobody else.
         if content is not None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        mode = 0o755 if executable else 0o644
+        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except FileExistsError:
         raise CheckpointFault(f"git is at work: {lock} is there") from None
     except OSError as error:
