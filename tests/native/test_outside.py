@@ -1,5 +1,6 @@
 """What agents' own tools change outside of the project comes back, and nothing that came later is lost."""
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -22,7 +23,8 @@ def snapshot(*tops):
         for path in names:
             mode = path.lstat().st_mode
             content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-            found[str(path)] = (stat.S_IFMT(mode), stat.S_IMODE(mode), content)
+            noted = {name: os.getxattr(path, name) for name in os.listxattr(path)} if path.is_file() else {}
+            found[str(path)] = (stat.S_IFMT(mode), stat.S_IMODE(mode), content, noted)
     return found
 
 
@@ -33,6 +35,9 @@ def there(tmp_path):
     (place / "deep" / "empty").mkdir(parents=True)
     (place / "text").write_text("a\n")
     (place / "deep" / "bytes").write_bytes(bytes(range(256)))
+    with contextlib.suppress(OSError):
+        # Not every file system has attributes.
+        os.setxattr(place / "text", "user.note", b"1")
     (place / "script").write_text("#!/bin/sh\n")
     (place / "script").chmod(0o750)
     (place / "link").symlink_to("text")

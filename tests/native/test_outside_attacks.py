@@ -125,7 +125,7 @@ def test_a_file_that_is_exchanged_for_a_pipe_is_not_waited_for(kept, project, sh
         (shared / "first").unlink()
         os.mkfifo(shared / "first")
 
-    before_calling(monkeypatch, outside, "_digest", exchange)
+    before_calling(monkeypatch, outside, "_read_file", exchange)
     with pytest.raises(CheckpointFault, match="exchanged"):
         kept.keep("spc_1", str(project), [str(shared / "first")])
 

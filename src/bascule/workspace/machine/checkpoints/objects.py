@@ -3,6 +3,9 @@
 A tree holds the exact permissions of each file and directory, where git itself writes only 644, 755 and 40000; git
 reads such trees as if they had those.
 
+A file with attributes of its own (`attributes`) is an object that names its content and says what they are. Git has
+such objects for the tags of releases; the tree marks the entry, so that nobody else has to look.
+
 What a checkpoint cannot hold (a file that is too large, a directory that cannot be read) is in its tree as a gap: an
 entry with git's mode for the commit of another repository, whose object git never looks for. Ours is a text: why it is
 not held, and below that which thing it was. Two gaps are equal only where the thing is known to be untouched.
@@ -13,12 +16,18 @@ import os
 import stat
 from typing import NamedTuple
 
+import msgspec
+
 # 20 bytes; people see them as 40 hexadecimal digits.
 ObjectId = bytes
 ID_BYTES = 20
+# By name: a user's own, and access control lists.
+Attributes = dict[str, bytes]
 
 BLOB = b"blob"
 TREE = b"tree"
+# A file's content and attributes.
+DRESSED = b"tag"
 
 _GITLINK = 0o160000
 GAP = _GITLINK
@@ -29,6 +38,8 @@ GAP_WITHOUT_CONTENT = _GITLINK | 2
 
 # A directory that nobody may enter: what it would be written as means 0755. Git looks at the lower bits alone.
 _SHUT_DIRECTORY = 0o1000000 | stat.S_IFDIR
+# A file whose object is a `DRESSED` one.
+_DRESSED = 0o2000000
 
 
 class BadObject(Exception):
@@ -40,6 +51,8 @@ class Entry(NamedTuple):
     mode: int
     # Empty for a directory where only the directory itself is meant.
     object: ObjectId
+    # Whether the object is its content with its attributes.
+    dressed: bool = False
 
     @property
     def is_dir(self) -> bool:
@@ -87,7 +100,22 @@ def special_text(found: os.stat_result) -> bytes:
 def write_tree(entries: dict[bytes, Entry]) -> bytes:
     # Directories sort as if their name ended in a slash.
     ordered = sorted(entries.items(), key=lambda item: item[0] + b"/" if item[1].is_dir else item[0])
-    return b"".join(b"%o %s\0%s" % (_written(entry.mode), name, entry.object) for name, entry in ordered)
+    return b"".join(b"%o %s\0%s" % (_written(entry), name, entry.object) for name, entry in ordered)
+
+
+def write_dressed(content: ObjectId, attributes: Attributes) -> bytes:
+    return content + msgspec.msgpack.encode(attributes, order="sorted")
+
+
+def read_dressed(data: bytes) -> tuple[ObjectId, Attributes]:
+    try:
+        return data[:ID_BYTES], msgspec.msgpack.decode(data[ID_BYTES:], type=Attributes)
+    except msgspec.DecodeError:
+        raise BadObject("the attributes of a file cannot be read") from None
+
+
+def file_id(content: ObjectId, attributes: Attributes) -> ObjectId:
+    return object_id(DRESSED, write_dressed(content, attributes)) if attributes else content
 
 
 def read_tree(data: bytes) -> dict[bytes, Entry]:
@@ -106,11 +134,13 @@ def read_tree(data: bytes) -> dict[bytes, Entry]:
             # Such a name would lead a restore somewhere else.
             raise BadObject("a tree has a name that no file can have")
         at = null + 1 + ID_BYTES
-        entries[name] = Entry(_read(mode), data[null + 1 : at])
+        dressed = mode & _DRESSED != 0
+        entries[name] = Entry(_read(mode & ~_DRESSED), data[null + 1 : at], dressed)
     return entries
 
 
-def _written(mode: int) -> int:
+def _written(entry: Entry) -> int:
+    mode = entry.mode | (_DRESSED if entry.dressed else 0)
     if mode == stat.S_IFDIR:
         return _SHUT_DIRECTORY
     return stat.S_IFDIR if mode == stat.S_IFDIR | 0o755 else mode

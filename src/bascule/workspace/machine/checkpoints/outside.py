@@ -26,7 +26,7 @@ from typing import Literal
 import msgspec
 
 from bascule.workspace.machine.checkpoints import steps
-from bascule.workspace.machine.files import shut
+from bascule.workspace.machine.files import attributes, shut
 from bascule.workspace.ports import CheckpointFault, Kept, LaterChanges, PutBack
 from bascule.workspace.protocol import FileChange, PathReason
 
@@ -60,6 +60,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: int
     # Of a file its digest, of a link where it leads.
     content: bytes = b""
+    attributes: dict[str, bytes] = {}
 
 
 class _Manifest(msgspec.Struct, frozen=True, array_like=True):
@@ -290,17 +291,17 @@ class OutsideFiles:
                     raise CheckpointFault(
                         f"{_shown(top)} holds more than {self._limits.files:,} files, which is what is kept outside"
                     )
-                kind, content = _kind(found), b""
+                kind, content, dress = _kind(found), b"", dict[str, bytes]()
                 if kind == "file":
                     room -= found.st_size
                     if room < 0:
                         raise CheckpointFault(
                             f"{_shown(top)} has more than {self._limits.bytes:,} bytes, which is what is kept outside"
                         )
-                    content, found = _digest(directory, path, into, found)
+                    content, found, dress = _read_file(directory, path, into, found)
                 elif kind == "link":
                     content = os.readlink(os.path.basename(path), dir_fd=directory)
-                entries[path] = _Entry(kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content)
+                entries[path] = _Entry(kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content, dress)
         return entries
 
     def _make_room(self, size: int, spare: Collection[str | None]) -> None:
@@ -472,6 +473,7 @@ def _own(descriptor: int, entry: _Entry) -> None:
     if found.st_gid != entry.group:
         mode &= ~stat.S_ISGID
     os.fchmod(descriptor, mode)
+    attributes.write(descriptor, entry.attributes)
 
 
 def _check_added(
@@ -567,7 +569,9 @@ def _opened(directory: int, name: bytes, seen: os.stat_result) -> int:
     return os.open(name, _READ, dir_fd=directory)
 
 
-def _digest(directory: int, path: bytes, into: str | None, seen: os.stat_result) -> tuple[bytes, os.stat_result]:
+def _read_file(
+    directory: int, path: bytes, into: str | None, seen: os.stat_result
+) -> tuple[bytes, os.stat_result, dict[str, bytes]]:
     digest = hashlib.sha256()
     making = None if into is None else os.path.join(into, "making")
     left = seen.st_size
@@ -579,6 +583,12 @@ def _digest(directory: int, path: bytes, into: str | None, seen: os.stat_result)
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise CheckpointFault(f"{_shown(path)} was exchanged while it was read")
+        try:
+            dress = attributes.read(file.fileno())
+        except attributes.TooMany:
+            raise CheckpointFault(
+                f"{_shown(path)} has attributes of more than {attributes.MAX_BYTES:,} bytes"
+            ) from None
         copy = stack.enter_context(open(making, "wb")) if making is not None else None
         # What grows while it is read is taken as long as it was: the limit was checked for that.
         while left > 0 and (piece := file.read(min(_PIECE, left))):
@@ -588,7 +598,7 @@ def _digest(directory: int, path: bytes, into: str | None, seen: os.stat_result)
                 copy.write(piece)
     if making is not None and into is not None:
         os.rename(making, os.path.join(into, digest.hexdigest()))
-    return digest.digest(), found
+    return digest.digest(), found, dress
 
 
 def _first_missing(place: str) -> str:

@@ -7,12 +7,12 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from bascule.workspace.machine.checkpoints.objects import BLOB, ID_BYTES, TREE, BadObject, ObjectId
+from bascule.workspace.machine.checkpoints.objects import BLOB, DRESSED, ID_BYTES, TREE, BadObject, ObjectId
 
 # Three times as fast as zlib's default for a tenth more space.
 LEVEL = 1
 
-_KINDS = {TREE: 2, BLOB: 3}
+_KINDS = {TREE: 2, BLOB: 3, DRESSED: 4}
 _KIND_OF = {number: kind for kind, number in _KINDS.items()}
 _INDEX_HEAD = b"\xfftOc" + struct.pack(">I", 2)
 _FANOUT = struct.Struct(">256I")
@@ -191,7 +191,7 @@ def _read_entry_head(piece: bytes) -> tuple[bytes, int, int]:
     except IndexError:
         raise BadObject("a pack is cut") from None
     if kind is None:
-        raise BadObject("a pack has an entry that is neither a file nor a tree")
+        raise BadObject("a pack has an entry that is none of ours")
     return kind, size, at + 1
 
 

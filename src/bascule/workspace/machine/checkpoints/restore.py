@@ -22,7 +22,7 @@ from bascule.workspace.machine.checkpoints.stats import FileStat, Node, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.swap import Swap, is_as
 from bascule.workspace.machine.checkpoints.unified import shown_path
-from bascule.workspace.machine.files import shut, temporary
+from bascule.workspace.machine.files import attributes, shut, temporary
 from bascule.workspace.machine.files.beneath import O_PATH
 from bascule.workspace.machine.files.root import WorkspaceRoot
 from bascule.workspace.ports import CheckpointFault
@@ -264,15 +264,15 @@ class _Copy:
         self._store = store
         self._view = TreeView(store, tree)
         self._owner = owner
-        self._written: list[tuple[dict[str, FileStat], str, os.stat_result, bytes]] = []
+        self._written: list[tuple[dict[str, FileStat], str, os.stat_result, Entry]] = []
 
     def write(self, directory: int) -> Node:
         root = self._directory(b"", Entry(stat.S_IFDIR | 0o755, self._view.root), directory)
         # Nobody else can have touched a file yet. What is older than the clock's tick by now looks different as soon
         # as anybody does.
         now = time.time_ns()
-        for files, name, found, identity in self._written:
-            files[name] = remember(found, now, identity)
+        for files, name, found, entry in self._written:
+            files[name] = remember(found, now, entry.object, dressed=entry.dressed)
         return root
 
     def _directory(self, path: bytes, entry: Entry, directory: int) -> Node:
@@ -284,7 +284,7 @@ class _Copy:
                 continue
             if not found.is_dir:
                 written = write_entry(directory, text, found, self._store, self._owner)
-                self._written.append((node.files, text, written, found.object))
+                self._written.append((node.files, text, written, found))
                 continue
             os.mkdir(name, 0o700, dir_fd=directory)
             below = os.open(name, _READ_DIRECTORY, dir_fd=directory)
@@ -298,7 +298,7 @@ class _Copy:
 
 
 def write_entry(directory: int, name: str, entry: Entry, store: ObjectStore, owner: Owner) -> os.stat_result:
-    data = store.blob(entry.object)
+    data = store.content(entry)
     if entry.is_link:
         os.symlink(data, name, dir_fd=directory)
         if owner is not None:
@@ -310,6 +310,8 @@ def write_entry(directory: int, name: str, entry: Entry, store: ObjectStore, own
         while written < len(data):
             written += os.write(descriptor, memoryview(data)[written:])
         _dress(descriptor, entry.mode & 0o777, owner)
+        # Behind the mode: a list of access is in it, too.
+        attributes.write(descriptor, store.dressed(entry)[1])
         return os.fstat(descriptor)
     finally:
         os.close(descriptor)

@@ -20,21 +20,24 @@ import msgspec
 
 from bascule.workspace.machine.checkpoints.objects import (
     BLOB,
+    DRESSED,
     GAP,
     GAP_AND_REST,
     GAP_WITHOUT_CONTENT,
     TREE,
+    Attributes,
     Entry,
     ObjectId,
     gap_text,
     kept_mode,
     special_text,
+    write_dressed,
     write_tree,
 )
 from bascule.workspace.machine.checkpoints.stats import FileStat, Node, is_racy, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.watch import Changed, Watch
-from bascule.workspace.machine.files import shut, temporary
+from bascule.workspace.machine.files import attributes, shut, temporary
 from bascule.workspace.machine.files.repositories import GIT, find_repositories
 from bascule.workspace.machine.files.root import ARTIFACTS, WorkspaceRoot
 from bascule.workspace.ports import CheckpointFault
@@ -235,7 +238,10 @@ class Scan:
                 self._gap(node, name, _unreadable(error), self._nonce)
 
     def _tree(self, node: Node) -> ObjectId:
-        entries = {os.fsencode(name): Entry(kept_mode(file.mode), file.object) for name, file in node.files.items()}
+        entries = {
+            os.fsencode(name): Entry(kept_mode(file.mode), file.object, file.dressed)
+            for name, file in node.files.items()
+        }
         entries.update((os.fsencode(name), Entry(below.mode, below.tree)) for name, below in node.directories.items())
         entries.update((os.fsencode(name), gap) for name, gap in node.gaps.items())
         return self._store.add(TREE, write_tree(entries))
@@ -290,6 +296,7 @@ class Scan:
                     return None
                 read_at = time.time_ns()
                 data = self._content(descriptor, before.st_size, known)
+                dress = self._attributes(descriptor)
                 after = os.fstat(descriptor)
                 self.read += 1
                 settled = (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
@@ -300,7 +307,10 @@ class Scan:
                 if settled or attempt == MAX_READS - 1:
                     self.room_bytes -= len(data) - (known.size if known is not None else 0)
                     # Unsettled, it is what was read, and will be read again: its change time is new.
-                    kept = remember(after, read_at, self._store.add(BLOB, data))
+                    identity = self._store.add(BLOB, data)
+                    if dress:
+                        identity = self._store.add(DRESSED, write_dressed(identity, dress))
+                    kept = remember(after, read_at, identity, dressed=bool(dress))
                     # Opening it was its last change; else every scan would open it again.
                     return msgspec.structs.replace(kept, ctime=after.st_ctime_ns) if is_shut and settled else kept
                 os.lseek(descriptor, 0, os.SEEK_SET)
@@ -321,6 +331,12 @@ class Scan:
             total += len(piece)
         self._check_size(total, known)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _attributes(self, descriptor: int) -> Attributes:
+        try:
+            return attributes.read(descriptor)
+        except attributes.TooMany:
+            raise _NotHeld(f"has attributes of more than {attributes.MAX_BYTES:,} bytes") from None
 
     def _check_size(self, size: int, known: FileStat | None) -> None:
         if size > self._limits.file_bytes:

@@ -151,7 +151,7 @@ class SpaceCheckpoints:
     def content(self, tree: str, path: str) -> bytes | None:
         with self._store.lock:
             entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
-            return None if entry is None or entry.is_dir else self._store.blob(entry.object)
+            return None if entry is None or entry.is_dir else self._store.content(entry)
 
     def kind(self, tree: str, path: str) -> Literal["file", "link", "directory"] | None:
         with self._store.lock:

@@ -20,7 +20,7 @@ from bascule.workspace.machine.checkpoints.objects import Entry, ObjectId
 RACY_NS = 100_000_000
 COARSE_NS = 2_000_000_000
 _NEVER = -1
-_FORM = 2
+_FORM = 3
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
@@ -31,6 +31,7 @@ class FileStat(msgspec.Struct, frozen=True, array_like=True, gc=False):
     inode: int
     mode: int
     object: ObjectId
+    dressed: bool = False
 
 
 class Node(msgspec.Struct, array_like=True):
@@ -63,9 +64,9 @@ class _Kept(msgspec.Struct, array_like=True):
     root: Node
 
 
-def remember(found: os.stat_result, read_at_ns: int, identity: ObjectId) -> FileStat:
+def remember(found: os.stat_result, read_at_ns: int, identity: ObjectId, *, dressed: bool = False) -> FileStat:
     ctime = _NEVER if is_racy(found, read_at_ns) else found.st_ctime_ns
-    return FileStat(ctime, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, identity)
+    return FileStat(ctime, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, identity, dressed)
 
 
 def is_racy(found: os.stat_result, read_at_ns: int) -> bool:

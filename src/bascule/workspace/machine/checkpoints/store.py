@@ -16,12 +16,15 @@ from functools import partial
 
 from bascule.workspace.machine.checkpoints.objects import (
     BLOB,
+    DRESSED,
     ID_BYTES,
     TREE,
+    Attributes,
     BadObject,
     Entry,
     ObjectId,
     object_id,
+    read_dressed,
     read_tree,
 )
 from bascule.workspace.machine.checkpoints.packs import LEVEL, Pack, PackWriter
@@ -72,6 +75,19 @@ class ObjectStore:
 
     def blob(self, identity: ObjectId) -> bytes:
         return self._checked(identity, BLOB)
+
+    def content(self, entry: Entry) -> bytes:
+        """Of a file or link."""
+        return self.blob(self.dressed(entry)[0] if entry.dressed else entry.object)
+
+    def dressed(self, entry: Entry) -> tuple[ObjectId, Attributes]:
+        """Where its content is, and its attributes."""
+        if not entry.dressed:
+            return entry.object, {}
+        try:
+            return read_dressed(self._checked(entry.object, DRESSED))
+        except BadObject as error:
+            raise _damaged(entry.object, error) from None
 
     def tree(self, identity: ObjectId) -> dict[bytes, Entry]:
         try:
@@ -253,8 +269,11 @@ class ObjectStore:
             for entry in entries.values():
                 if entry.is_dir:
                     waiting.append(entry.object)
-                else:
-                    needed.add(entry.object)
+                    continue
+                needed.add(entry.object)
+                if entry.dressed:
+                    with contextlib.suppress(CheckpointFault):
+                        needed.add(self.dressed(entry)[0])
         return needed
 
     def _repack(self, needed: set[ObjectId], loose: list[ObjectId]) -> None:

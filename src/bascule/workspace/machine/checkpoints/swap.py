@@ -15,9 +15,9 @@ import os
 import signal
 import stat
 
-from bascule.workspace.machine.checkpoints.objects import BLOB, Entry, kept_mode, object_id, special_text
+from bascule.workspace.machine.checkpoints.objects import BLOB, Entry, file_id, kept_mode, object_id, special_text
 from bascule.workspace.machine.checkpoints.store import MAX_OBJECT_BYTES
-from bascule.workspace.machine.files import shut
+from bascule.workspace.machine.files import attributes, shut
 from bascule.workspace.machine.files.beneath import O_PATH
 from bascule.workspace.machine.files.syscalls import exchange, rename_new
 
@@ -129,8 +129,8 @@ def is_as(directory: int, name: str, expected: Entry, *, unwritten: bool = False
             return False
         if unwritten and _has_writer(descriptor):
             return False
-        return _digest(descriptor) == expected.object
-    except OSError:
+        return file_id(_digest(descriptor), attributes.read(descriptor)) == expected.object
+    except (OSError, attributes.TooMany):
         return False
     finally:
         os.close(descriptor)

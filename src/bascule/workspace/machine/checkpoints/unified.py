@@ -122,7 +122,7 @@ def _sides(store: ObjectStore, difference: Difference) -> _Sides | None:
     if difference.gap is not None:
         return None
     for entry in (difference.old, difference.new):
-        data = store.blob(entry.object) if entry is not None and not entry.is_dir else b""
+        data = store.content(entry) if entry is not None and not entry.is_dir else b""
         if len(data) > MAX_COMPARED_BYTES or b"\0" in data:
             return None
         try:
@@ -150,6 +150,10 @@ def _diff(store: ObjectStore, difference: Difference, budget: Budget) -> Iterato
         # Git has no words for an empty directory or a directory's mode; a patch program skips this line.
         yield _directory_line(difference)
         return
+    if old is not None and new is not None and old.mode == new.mode and _same_content(store, old, new):
+        # A patch program skips this line, too.
+        yield f"# attributes of {_quoted(difference.path)} changed\n"
+        return
     yield f"diff --git {before} {after}\n"
     yield from _mode_lines(old, new)
     if old is not None and new is not None and old.object == new.object:
@@ -164,6 +168,10 @@ def _diff(store: ObjectStore, difference: Difference, budget: Budget) -> Iterato
         yield f"+++ {after if new else '/dev/null'}\n"
         for hunk in _hunks(steps):
             yield from _hunk_lines(hunk, sides)
+
+
+def _same_content(store: ObjectStore, old: Entry, new: Entry) -> bool:
+    return (old.dressed or new.dressed) and store.dressed(old)[0] == store.dressed(new)[0]
 
 
 def _directory_line(difference: Difference) -> str:
