@@ -57,6 +57,13 @@ def test_a_mod_without_our_sdk_keeps_them_too():
         ("no channels", "events"),
         ("unread resource", "resources"),
         ("no blocking", "attention"),
+        ("no schema below if", "tools"),
+        ("no name", "tools"),
+        ("odd welcome", "welcome"),
+        ("odd limits", "welcome"),
+        ("odd channels", "events"),
+        ("odd resources", "resources"),
+        ("odd attention", "attention"),
     ],
 )
 def test_a_fault_is_found_by_the_check_that_is_about_it(fault, found):
