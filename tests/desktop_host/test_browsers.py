@@ -50,8 +50,8 @@ def test_any_text_is_typed_into_a_page_exactly(host, app, field):
     """Chromium on X11 fetches the clipboard twice and inserts the second."""
     for text in (TEXT, "and over it"):
         result = type_over(host, field, text)
+        assert (result["typed"], result["effect"]) == (True, "confirmed"), result
         app.until(**{field.lower(): text})
-        assert (result["typed"], result["effect"]) == (True, "confirmed")
 
 
 def test_a_text_without_a_target_goes_into_the_field_of_the_page_that_has_the_focus(host, app):
