@@ -9,7 +9,7 @@ from scripted_model import call
 from bascule.client import SyncClient
 from native_scene import DESTRUCTIVE, make_project, snapshot
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.clients
 # The client's own questions and sandbox are not what is looked at here.
 OPTIONS = {
     "claude": ["--allowedTools", "Bash"],
@@ -81,7 +81,7 @@ def test_fifty_scripts_through_its_own_shell_are_undone_exactly(make_client, mod
     client.switch_on()
     with SyncClient.connect(client.daemon.state_dir) as daemon:
         model.script = undoing = Undoing(name, model, client.project, daemon)
-        client.run("please", seconds=600)
+        client.run("please")
     assert undoing.wrong == []
     assert sorted(undoing.undone + undoing.refused) == sorted(DESTRUCTIVE)
     # Enough is left that is not the client's own doing.

@@ -144,7 +144,7 @@ def test_the_command_says_whose_program_it_found_and_sends_nothing(loose):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
         )
         assert squatter.received() == b""
@@ -253,7 +253,10 @@ def test_no_stored_token_goes_to_a_port(state, keep_token, monkeypatch):
         for name, *words in commands:
             code = f"import sys; from bascule.programs.helpers.commands import {name}; sys.exit({name}())"
             subprocess.run(
-                [sys.executable, "-c", code, *words, "--state-dir", state], capture_output=True, timeout=60, check=False
+                [sys.executable, "-c", code, *words, "--state-dir", state],
+                capture_output=True,
+                timeout=PATIENCE,
+                check=False,
             )
         received = squatter.received()
     assert received.count(b"HTTP/1.1") >= len(commands)

@@ -110,7 +110,7 @@ class Soak:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         os.kill(self.pid, signal.SIGUSR1)
-        assert until(lambda: os.path.exists(path), 30)
+        assert until(lambda: os.path.exists(path), PATIENCE)
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 
@@ -142,7 +142,7 @@ def leaks(samples):
     return mb_per_100_000(samples) * acts > MAX_MB_PER_100_000 * acts + SLACK_MB
 
 
-@pytest.mark.timeout(WARM_UP_SECONDS + SECONDS + 120)
+@pytest.mark.timeout(WARM_UP_SECONDS + SECONDS + 2 * PATIENCE)
 def test_churn_for_a_while_leaves_nothing_behind(record_property):
     with contextlib.ExitStack() as stack:
         soak = Soak(stack)
@@ -168,7 +168,7 @@ def test_churn_for_a_while_leaves_nothing_behind(record_property):
         assert samples[-1][0] - samples[0][0] > 1_000, "there was work"
         assert gone, left["tables"]
         assert not leaks(samples), figures
-        assert until(lambda: descriptors(soak.pid) <= fds + 5, 20)
+        assert until(lambda: descriptors(soak.pid) <= fds + 5, PATIENCE)
         # The loop's own pool, once started, is kept.
         assert threads(soak.pid) <= workers + (os.cpu_count() or 1) + 4
         assert zombies(soak.pid) == 0
@@ -187,8 +187,8 @@ def test_a_planted_leak_is_seen():
     # The control: the same judge, and a daemon that keeps 40 kB of every call.
     with contextlib.ExitStack() as stack:
         soak = Soak(stack, leak=40_000, mcp="off")
-        assert until(lambda: soak.acts > 0 or soak.trouble, 30)
+        assert until(lambda: soak.acts > 0 or soak.trouble, PATIENCE)
         assert not soak.trouble, soak.trouble
         samples = [soak.sample()]
-        assert until(lambda: samples.append(soak.sample()) or soak.acts > samples[0][0] + 1_000, 60)
+        assert until(lambda: samples.append(soak.sample()) or soak.acts > samples[0][0] + 1_000, PATIENCE)
         assert leaks(samples)

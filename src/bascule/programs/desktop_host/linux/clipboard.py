@@ -79,7 +79,7 @@ class Keeper:
             self._input.write(len(data).to_bytes(KEEPER_SIZE_BYTES) + data)
             self._input.flush()
 
-    def let_go(self) -> None:
+    def hand_over(self) -> None:
         """From here on it acts by itself."""
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
@@ -88,7 +88,7 @@ class Keeper:
         """What it has is not wanted any more."""
         self._process.kill()
         self._process.wait()
-        self.let_go()
+        self.hand_over()
 
 
 class Fetches:
@@ -184,7 +184,7 @@ class ClipboardThread:
         self._wake()
         self._thread.join()
         if self._keeper is not None:
-            self._keeper.let_go()
+            self._keeper.hand_over()
         os.close(self._wake_read)
         os.close(self._wake_write)
         with contextlib.suppress(Xlib.error.ConnectionClosedError, OSError):
