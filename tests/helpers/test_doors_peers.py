@@ -323,7 +323,7 @@ def test_half_an_answer_of_netlink_names_nobody(cut):
 
 
 def test_where_the_kernel_shows_no_owners_a_message_is_sent_and_no_token(state, monkeypatch):
-    monkeypatch.setattr(peers, "_TABLE4", "/nonexistent")
+    monkeypatch.setattr(peers, "_TABLE4", f"{state}/none")
     with FakeHttp(("127.0.0.1", 0), [answer(200, [])]) as broker:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{broker.port}")
         door = choice.find_door(state)
@@ -334,7 +334,7 @@ def test_where_the_kernel_shows_no_owners_a_message_is_sent_and_no_token(state, 
 
 
 def test_where_the_kernel_shows_no_owners_bascule_mcp_sends_no_token_either(state, monkeypatch):
-    monkeypatch.setattr(peers, "_TABLE4", "/nonexistent")
+    monkeypatch.setattr(peers, "_TABLE4", f"{state}/none")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(exits.Stranger, match="the token was not sent"):
