@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 SVG = "{http://www.w3.org/2000/svg}"
 # Contenders that need nothing but what the tests install.
@@ -34,7 +36,7 @@ def test_one_quick_measure_prints_a_table_with_every_call_of_an_ask():
         [sys.executable, str(BENCH / "run.py"), "--quick", "--only", "cpu", "--only", "scale-tickets"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -49,7 +51,7 @@ def test_a_quick_look_at_tools_through_the_stdio_program_has_every_row():
         [sys.executable, str(BENCH / "run.py"), "--quick", "--only", "mcp"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -80,7 +82,7 @@ def test_the_quick_measures_of_games_print_every_row_and_judge_their_goals(measu
         [sys.executable, str(BENCH / "run.py"), "--quick", *(word for each in measures for word in ("--only", each))],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -117,7 +119,7 @@ def test_the_quick_measures_of_the_mesh_print_every_row_and_judge_their_goals(me
         [sys.executable, str(BENCH / "run.py"), "--quick", *(word for each in measures for word in ("--only", each))],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -338,7 +340,7 @@ def test_a_quick_look_at_the_desktop_or_the_console_has_every_figure(measure, ro
         [sys.executable, str(BENCH / "run.py"), "--quick", "--only", measure],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

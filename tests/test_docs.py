@@ -19,6 +19,7 @@ from bascule.daemon import config
 from bascule.daemon.compose import routes_of
 from bascule.stores.schema import TABLES
 from bascule.surfaces.openapi import document
+from patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent.parent
 # What others put into a checkout.
@@ -44,7 +45,7 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
         [sys.executable, root / "tools" / "gen_docs.py", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         # A wide or narrow terminal must not change what is written.
         env={**os.environ, "COLUMNS": "43"},

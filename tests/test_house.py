@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 HERE = Path(__file__).resolve().parent.parent
 # A subject is one file, however long its state machine is; a file longer than this usually has a second subject in it.
 MAX_LINES = 900
@@ -133,20 +135,29 @@ def test_no_private_module_is_imported():
     ]
 
 
-def hasty_bounds(source: str) -> list[int]:
-    """Lines that assert that less than ten seconds went by: on a busy machine they fail without a fault.
+WAITS = re.compile(r"(?:subprocess\.run|asyncio\.(?:timeout|wait_for)|mark\.timeout|\.(?:communicate|wait|join))\Z")
 
-    Speed is measured in bench/. Work that must not explode is measured by `time.thread_time()`.
+
+def hasty_bounds(source: str) -> list[int]:
+    """Lines that give an event a time of their own, or assert how little went by: a busy machine needs longer.
+
+    What must happen is waited for under tests/patience.py. Speed is measured in bench/. Work that must not explode is
+    measured by `time.thread_time()`. Less than three seconds are no patience: there a test wants the time to run out.
     """
-    return [
-        node.lineno
-        for node in ast.walk(parsed(source, "monotonic", "perf_counter", "time.time"))
-        if isinstance(node, ast.Compare)
-        and re.search(r"\b(monotonic|perf_counter|time\.time)\(\) - ", ast.unparse(node))
-        and isinstance(node.ops[-1], ast.Lt | ast.LtE)
-        and isinstance(last := node.comparators[-1], ast.Constant)
-        and last.value < 10
-    ]
+    lines = []
+    for node in ast.walk(parsed(source, "monotonic", "perf_counter", "time.time", "timeout", "wait", "join")):
+        text, bounds = "", []
+        if isinstance(node, ast.Compare) and isinstance(node.ops[-1], ast.Lt | ast.LtE):
+            text = ast.unparse(node)
+            bounds = [node.comparators[-1]] if re.search(r"\b(monotonic|perf_counter|time\.time)\(\) - ", text) else []
+        elif isinstance(node, ast.BinOp) and ast.unparse(node.left).endswith("time.monotonic()"):
+            bounds = [node.right] if isinstance(node.op, ast.Add) else []
+        elif isinstance(node, ast.Call) and WAITS.search(ast.unparse(node.func)):
+            bounds = [each.value for each in node.keywords if each.arg == "timeout"]
+            bounds += node.args[-1:] if ast.unparse(node.func).startswith(("asyncio", "pytest")) else []
+        if any(isinstance(each, ast.Constant) and (text or each.value >= 3) for each in bounds):
+            lines.append(node.lineno)
+    return sorted(lines)
 
 
 def test_no_test_fails_because_a_machine_is_slow():
@@ -156,10 +167,25 @@ def test_no_test_fails_because_a_machine_is_slow():
 
 
 def test_the_search_for_hasty_bounds_finds_them():
-    hasty = "assert time.monotonic() - began < 3\nassert 1 <= perf_counter() - began < 9.5\n"
-    patient = "assert time.monotonic() - began < 30\nassert 1 <= time.monotonic() - began\n"
-    assert hasty_bounds(hasty) == [1, 2]
-    assert hasty_bounds(patient) == []
+    hasty = [
+        "assert time.monotonic() - began < 60",
+        "assert 1 <= perf_counter() - began < 9.5",
+        "subprocess.run(command, timeout=60)",
+        "process.wait(timeout=30)",
+        "end = time.monotonic() + 20",
+        "async with asyncio.timeout(60): pass",
+        "asyncio.wait_for(story(), 60)",
+        "pytestmark = pytest.mark.timeout(300)",
+    ]
+    patient = [
+        "assert 1 <= time.monotonic() - began < 1 + PATIENCE",
+        "assert time.thread_time() - began < 5",
+        "subprocess.run(command, timeout=PATIENCE)",
+        "client.wait(ticket, timeout=0.05)",
+        "pytestmark = pytest.mark.timeout(2 * PATIENCE)",
+    ]
+    assert hasty_bounds("\n".join(hasty)) == list(range(1, len(hasty) + 1))
+    assert hasty_bounds("\n".join(patient)) == []
 
 
 def silent_skips(source: str) -> list[int]:
@@ -362,7 +388,9 @@ def test_make_help_names_every_target_a_person_would_type():
     # What other targets need; nobody types these.
     targets -= {"help", "environment", "dev-environment", "packages", "warm"}
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
-    done = subprocess.run(["make"], cwd=HERE, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        ["make"], cwd=HERE, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
     assert {line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")} == targets
 
 

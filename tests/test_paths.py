@@ -10,6 +10,7 @@ import pytest
 
 from bascule.foundation import paths
 from gabp.bridge_file import NoHome, bridge_file
+from patience import PATIENCE
 
 PASSWD_HOME = pwd.getpwuid(os.getuid()).pw_dir
 
@@ -97,7 +98,7 @@ def test_without_any_home_every_program_says_what_to_do(tmp_path, command):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 1, done.stderr
@@ -109,7 +110,7 @@ def test_a_daemon_is_found_by_programs_that_know_only_home():
     def bascule(*words):
         environment = {"HOME": home, "PATH": os.environ["PATH"], "BASCULE_MCP": "off"}
         command = [sys.executable, "-P", "-m", "bascule.cli.start", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     with tempfile.TemporaryDirectory(prefix="home") as home:
         started = bascule("up", "-d", "--port", "0")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 HERE = Path(__file__).resolve().parent.parent
 # The list as it is; what it holds is its own business.
 PACKAGES = next(
@@ -97,7 +99,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -319,7 +321,7 @@ def test_at_a_terminal_the_command_is_shown_and_asked_about(machine, answer, ins
             while b"[Y/n]" not in seen:
                 seen += os.read(ours, 4096)
             os.write(ours, answer.encode() + b"\n")
-            assert asking.wait(timeout=60) == 0
+            assert asking.wait(timeout=PATIENCE) == 0
     finally:
         os.close(ours)
         os.close(theirs)
@@ -370,7 +372,7 @@ def test_make_up_runs_the_daemon_with_more_arguments_and_ctrl_c_stops_it_first(m
         assert make.stdout.readline() == "up up --port 5051\n"
         # Ctrl-C: the terminal signals the whole foreground group.
         os.killpg(make.pid, signal.SIGINT)
-        output, _ = make.communicate(timeout=60)
+        output, _ = make.communicate(timeout=PATIENCE)
     assert output.startswith("stopped by SIGINT\n")
 
 
@@ -378,13 +380,13 @@ def test_sigterm_to_make_reaches_the_daemon_and_make_waits_for_it(make_up):
     with make_up("") as make:
         make.stdout.readline()
         make.send_signal(signal.SIGTERM)
-        output, _ = make.communicate(timeout=60)
+        output, _ = make.communicate(timeout=PATIENCE)
     assert "stopped by SIGTERM\n" in output
 
 
 def test_make_up_fails_when_the_daemon_does_and_shows_its_exit_code(make_up):
     with make_up("--fail") as make:
-        output, _ = make.communicate(timeout=60)
+        output, _ = make.communicate(timeout=PATIENCE)
     assert make.returncode == 2
     assert "Error 7" in output
 

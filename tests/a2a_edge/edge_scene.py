@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any, Self
@@ -86,7 +87,11 @@ class Agent:
 
     def take(self) -> dict[str, Any]:
         """The next message, acknowledged."""
-        taken = self.link.call("inbox.take", {"agentId": self.handle, "waitMs": int(PATIENCE * 1000)})
+        end = time.monotonic() + PATIENCE
+        taken: dict[str, Any] = {"messages": []}
+        while not taken["messages"]:
+            assert time.monotonic() < end, "no message came"
+            taken = self.link.call("inbox.take", {"agentId": self.handle, "waitMs": 10_000})
         message: dict[str, Any] = taken["messages"][0]
         self.link.call("inbox.ack", {"agentId": self.handle, "ticketIds": [message["ticketId"]]})
         return message

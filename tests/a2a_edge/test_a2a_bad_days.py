@@ -14,6 +14,7 @@ from edge_scene import Agent, Edge, PeerAgent
 from hostile import message, result, serving, task
 from living import eventually, short_dir
 
+from patience import PATIENCE
 from ports import free_port
 
 LONG = "BASCULE_LONG" in os.environ
@@ -115,7 +116,7 @@ def killed_while_sending(folder, *, arrives, **card):
 
     def answer(_handler, _path, _body):
         messages.set()
-        go_on.wait(60)
+        go_on.wait(PATIENCE)
         return result(message("heard"))
 
     # Dies after its record is on disk, before a byte leaves.
@@ -130,10 +131,10 @@ client.SdkClient.send = die
             add(here, server.url)
             ticket_id = send(jerry, "rain?")
             if arrives:
-                assert messages.wait(60)
+                assert messages.wait(PATIENCE)
                 here.kill()
             else:
-                here.process.wait(60)
+                here.process.wait(PATIENCE)
         go_on.set()
         with Edge(f"{folder}/here", a2a_port="off") as here:
             seen = over(here.comes_back("Jerry"), ticket_id)
@@ -217,7 +218,7 @@ outgoing.Outgoing._store = dying
             # By an id of its own: the daemon may be gone before it has answered.
             with contextlib.suppress(AssertionError, OSError):
                 send(jerry, "rain?", ticketId="question")
-            here.process.wait(60)
+            here.process.wait(PATIENCE)
         with Edge(f"{folder}/here", a2a_port="off") as here:
             seen = over(here.comes_back("Jerry"), "question")
     assert (seen["status"], len(server.messages())) == (status, messages)

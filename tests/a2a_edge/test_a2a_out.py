@@ -395,7 +395,7 @@ def test_a_server_that_never_answers_is_left_after_its_time(state):
     waiting = threading.Event()
 
     def answer(*_):
-        waiting.wait(60)
+        waiting.wait(PATIENCE)
 
     bug = "import bascule.a2a.machine.client as c; c.SdkClient.__init__.__kwdefaults__['seconds'] = 0.5"
     with Edge(state, a2a_port="off", bug=bug) as edge:

@@ -19,6 +19,7 @@ from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints, SpaceCh
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.ports import CheckpointFault
 from faults.lacking import only_root
+from patience import PATIENCE
 
 SMALL = ScanLimits(files=40, bytes=10_000, file_bytes=2_000, depth=3)
 
@@ -445,7 +446,7 @@ assert len(os.listdir(space.inside)) == 6
             [sys.executable, script, place],
             check=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
-            timeout=60,
+            timeout=PATIENCE,
         )
     finally:
         shutil.rmtree(place)

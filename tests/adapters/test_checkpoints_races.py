@@ -11,10 +11,10 @@ from test_checkpoints_undo import Space, file
 from bascule.workspace.machine.checkpoints import swap
 from bascule.workspace.machine.checkpoints.swap import Swap, is_still
 from bascule.workspace.machine.files.syscalls import exchange
+from patience import PATIENCE
 
 ROUNDS = 1_000 if os.environ.get("BASCULE_LONG") else 60
 FILES = 20
-PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def lost(space: Space, save, rounds: int) -> int:
             return apply(*arguments)
 
         def saving(started=started):
-            assert started.wait(PATIENCE_SECONDS)
+            assert started.wait(PATIENCE)
             for name in one:
                 save(space.inside / os.fsdecode(name), b"saved by hand")
 
@@ -74,7 +74,7 @@ def lost(space: Space, save, rounds: int) -> int:
         finally:
             swap.Swap.put = apply
             started.set()
-            writer.join(PATIENCE_SECONDS)
+            writer.join(PATIENCE)
         missing += sum((space.inside / os.fsdecode(name)).read_bytes() != b"saved by hand" for name in one)
         assert not list(space.inside.glob(".bascule-*"))
     return missing

@@ -16,6 +16,7 @@ from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.files.syscalls import exchange
 from bascule.workspace.ports import CheckpointFault
 from faults.lacking import missing_here, only_root
+from patience import PATIENCE
 
 EXAMPLES = 1_000 if os.environ.get("BASCULE_LONG") else 60
 ALL = 1_000_000
@@ -53,7 +54,6 @@ def file(content: bytes, mode: int = 0o644) -> tuple:
 # -- properties -----------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees)
 def test_undoing_restores_every_byte_mode_and_link(before, after):
@@ -73,7 +73,6 @@ def test_undoing_restores_every_byte_mode_and_link(before, after):
         space.root.close()
 
 
-@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees, later=trees.random_trees)
 def test_what_came_later_is_never_lost(before, after, later):
@@ -96,7 +95,6 @@ def test_what_came_later_is_never_lost(before, after, later):
                 assert now.get(path) == was, path
 
 
-@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees)
 def test_what_the_diff_says_is_what_git_would_do(before, after):
@@ -338,7 +336,7 @@ assert space.is_now() == two, space.is_now()
             [sys.executable, script, place],
             check=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
-            timeout=60,
+            timeout=PATIENCE,
         )
     finally:
         shutil.rmtree(place)

@@ -59,7 +59,6 @@ def killed(program: str, directory: str, seconds: float) -> bytes | None:
         return None
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_write_leaves_the_old_content_or_the_new(tmp_path):
     generator = random.Random(11)
     found = [killed(_WRITER, os.fspath(tmp_path), generator.random() / 20) for _ in range(KILLS)]
@@ -68,7 +67,6 @@ def test_a_killed_write_leaves_the_old_content_or_the_new(tmp_path):
     assert [name for name in left if name != "x" and not is_temporary(name)] == []
 
 
-@pytest.mark.timeout(600)
 def test_the_control_leaves_a_part(tmp_path):
     generator = random.Random(12)
     for _ in range(KILLS * 20):

@@ -60,7 +60,6 @@ def outcome(opener, root: int, path: str, flags: int, *, links: bool) -> tuple |
     return found.st_dev, found.st_ino
 
 
-@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(layout=layouts, paths=st.lists(_paths.filter(bool), min_size=1, max_size=8), flags=_flags, links=st.booleans())
 def test_both_ways_answer_alike(layout, paths, flags, links):

@@ -15,6 +15,7 @@ from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.paths import WorkspacePath, parse_path
 from bascule.workspace.ports import CheckpointFault, FileFault
 from faults.swapping import swapping
+from patience import PATIENCE
 
 # Divided among the operations of one test.
 SECONDS = 30.0 if os.environ.get("BASCULE_LONG") else 4.0
@@ -211,7 +212,7 @@ def test_a_path_swapped_while_it_is_opened_never_makes_our_own_directory_a_works
                 root = files.open_root(path)
                 opened["ours" if root.identity[1] == ours else "inside"] += 1
                 root.close()
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE
         while not opened["naive"] and time.monotonic() < until:
             with contextlib.suppress(OSError):
                 if os.path.realpath(path) == path:

@@ -49,7 +49,6 @@ def resolved(opener, root: int, path: str, *, follow: bool) -> tuple | str:
     return at.st_dev, at.st_ino, found.missing, found.name, found.path
 
 
-@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(layout=layouts, paths=st.lists(_paths, min_size=1, max_size=8), follow=st.booleans())
 def test_both_openers_resolve_alike_and_as_the_file_system_does(layout, paths, follow):

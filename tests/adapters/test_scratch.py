@@ -7,6 +7,7 @@ import time
 import pytest
 
 from bascule.workspace.machine.scratch import ScratchDirectory
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_room_goes_with_what_was_made_read_only_in_it_and_a_link_leads_nowhere
 def test_what_an_earlier_life_left_is_removed(scratch, tmp_path):
     left = scratch.make("run_1")
     ScratchDirectory(str(tmp_path / "copies"))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while os.path.exists(left):
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from faults.lacking import only_root
+from patience import PATIENCE
 
 TESTS = Path(__file__).resolve().parents[1]
 FILES = (
@@ -26,7 +27,7 @@ FILES = (
 )
 NOBODY = 65534
 # All of them on a machine that has other things to do.
-SECONDS = 1_200
+SECONDS = 12 * PATIENCE
 # What only root can do was tested by root.
 ALLOWED_SKIPS = ("only root can", "no tmpfs can be mounted")
 _UNSHARE = ("unshare", "--mount", "--propagation", "private", "sh", "-ec")

@@ -10,6 +10,7 @@ import pytest
 
 from bascule.kernel.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
 from bascule.testing.clock import FakeClock
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_workspace_swapped_for_a_link_all_the_time_never_leads_outside(root, t
     thread.start()
     written = refused = 0
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         # Until both have happened often: who is faster depends on the machine.
         while time.monotonic() < end and min(written, refused) < 20:
             try:

@@ -290,16 +290,16 @@ def test_a_file_of_one_kind_of_line_ending_keeps_it(text, old, new, ending):
     ids=["one line", "many lines", "no text", "alike places", "long lines", "white space", "endings"],
 )
 def test_hostile_text_costs_bounded_time(text, old):
-    begun = time.monotonic()
+    begun = time.thread_time()
     fault(text, (old, "something else"))
-    assert time.monotonic() - begun < 20
+    assert time.thread_time() - begun < 20
 
 
 def test_a_thousand_edits_of_a_large_file_are_bounded():
-    begun = time.monotonic()
+    begun = time.thread_time()
     text = "0123456789abcdef\n" * 250_000
     message = fault(text, *[("0", "0")] * 1_000)
     assert "matches more than 10 places" in message
     message = fault("x" + text, *[("x0123456", "x0123456")] * 1_000)
     assert "too many edits for a file of this size" in message
-    assert time.monotonic() - begun < 60
+    assert time.thread_time() - begun < 60

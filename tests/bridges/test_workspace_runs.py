@@ -8,6 +8,7 @@ from workspace_scene import JERRY, PATH, Scene, create, delete, edit, make_machi
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded
 from bascule.testing.house import House
 from bascule.workspace.limits import WorkspaceLimits
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_base64_content_is_written_as_bytes(scene):
 
 
 def test_a_command_that_runs_too_long_is_a_shell_event_with_124(scene):
-    event = scene.event(shell("serve", timeout=30))
+    event = scene.event(shell("serve", timeout=PATIENCE))
     assert (event["success"], event["timedOut"], event["exitCode"]) == (False, True, 124)
     # What it had said is kept.
     assert event["stdout"] == "listening\n"

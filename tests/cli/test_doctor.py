@@ -150,7 +150,7 @@ def command(state: Path, *words: str, **environment: str) -> subprocess.Complete
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

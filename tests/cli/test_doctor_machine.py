@@ -11,6 +11,7 @@ import pytest
 
 from bascule.cli.checks import machine as machine_checks
 from bascule.cli.checks.patient import Mark, Patient
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_a_low_hard_limit_on_open_files_is_a_warning_that_says_where_it_is_set(s
             [sys.executable, "-c", program, str(limit)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=True,
         )
         assert done.stdout.startswith(expected)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from bascule.cli.main import build_parser, homes
+from patience import PATIENCE
 
 
 def commands_of(parser):
@@ -33,7 +34,7 @@ def test_an_unknown_command_is_told_all_that_there_are():
 
 def test_one_command_imports_no_other():
     code = "import sys; from bascule.cli.main import build_parser; build_parser('exec'); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert "bascule.workspace.cli.work" in done.stdout.split()
     assert not {"bascule.cli.doctor", "bascule.cli.setup.command", "asyncio"} & set(done.stdout.split())
 
@@ -74,5 +75,5 @@ def test_a_daemon_named_before_the_verb_is_the_one_that_is_asked(words):
 def test_the_doctor_and_the_desktop_host_need_no_list_of_bridges(name, needed):
     """The first says which package is missing, the second is started by the daemon and is about one bridge."""
     code = f"import sys; from bascule.cli.main import build_parser; build_parser({name!r}); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert not {"bascule.bridge_list", needed} & set(done.stdout.split())

@@ -98,10 +98,10 @@ def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
         asked = ApprovalRequiredEvent(**AT, operation_type="shell", reason="why", details={"approvalId": "apr_1"})
         yield StreamedOutput(seq=1, kind="event", event=asked)
         yield StreamedOutput(seq=2, kind="status", status="awaiting_approval")
-        assert waits.wait(30), printed
+        assert waits.wait(PATIENCE), printed
         assert not runs.is_set()
         yield StreamedOutput(seq=3, kind="status", status="running")
-        assert runs.wait(30), printed
+        assert runs.wait(PATIENCE), printed
         yield StreamedOutput(seq=4, kind="status", status="completed")
 
     monkeypatch.setattr(live, "QUIET_SECONDS", 0.01)

@@ -16,6 +16,7 @@ import pytest
 
 from bascule.cli import service
 from bascule.foundation import paths
+from patience import PATIENCE
 
 # Answers like the real ones: `is-active` and `print` tell the state, start and stop change it.
 MANAGER = """#!/bin/sh
@@ -253,7 +254,7 @@ def test_systemd_reads_a_path_in_the_unit_as_we_meant_it(machine, folder):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         return "" if done.returncode == 0 else done.stdout

@@ -16,6 +16,7 @@ from living import Living, short_dir
 from bascule.cli.main import main
 from bascule.foundation.paths import turn_file
 from bascule.programs.wrap.turn_state import TurnState
+from patience import PATIENCE
 
 BIN = Path(sys.executable).parent
 KEPT = ("HOME", "LOGNAME", "PATH", "USER", "SHELL")
@@ -50,7 +51,7 @@ def run(daemon, *words):
         [BIN / words[0], *words[1:], "--state-dir", daemon.state],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=environment(),
         check=False,
     )
@@ -72,7 +73,7 @@ def test_the_configured_server_answers(daemon, home, client, path):
         input=json.dumps(call) + "\n",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         # As stripped as Codex makes it.
         env=environment(),
         check=False,
@@ -99,7 +100,7 @@ def called(daemon, agent, handler, event, **variables):
         input="".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in requests),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=environment(**variables),
         check=True,
     )
@@ -167,7 +168,7 @@ def test_every_configured_hook_runs_as_its_client_runs_it(daemon, home, client):
             input=json.dumps(written),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
             env=environment(BRIDGE_AGENT_ID=agent),
             check=False,
         )

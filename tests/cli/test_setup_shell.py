@@ -12,6 +12,7 @@ from bascule.cli.main import main
 from bascule.cli.setup import completion, shell
 from bascule.local_client import exits
 from faults.lacking import missing_here
+from patience import PATIENCE
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -91,7 +92,7 @@ def bash(home, text, *, interactive=False):
         ["bash", "--norc", *(["-i"] if interactive else []), "-c", text],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env={"HOME": str(home), "PATH": os.environ["PATH"]},
         check=False,
     )
@@ -165,7 +166,7 @@ def test_zsh_knows_how_to_complete_every_program(setup, tmp_path):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.stderr == ""
@@ -189,7 +190,7 @@ def test_fish_proposes_what_fits(setup, tmp_path):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
         )
         assert [each.partition("\t")[0] for each in done.stdout.splitlines()] == proposed
@@ -216,7 +217,7 @@ def test_the_shell_finds_no_fault_with_its_script(setup, tmp_path, name):
         missing_here(f"{name} is not installed")
     script = tmp_path / "script"
     script.write_text(setup(name, "--print"))
-    done = subprocess.run([name, "-n", script], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([name, "-n", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

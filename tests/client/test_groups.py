@@ -3,6 +3,7 @@
 import asyncio
 
 from bascule.client import Client, SyncClient, serve
+from patience import PATIENCE
 
 
 def test_two_programs_of_one_group_share_its_work_and_their_answers_are_gathered(daemon):
@@ -26,7 +27,7 @@ def test_two_programs_of_one_group_share_its_work_and_their_answers_are_gathered
                 if len([each for each in await client.agents() if each.groups == ["reviewers"]]) == 2:
                     break
             sent = [await client.send("reviewers", f"diff {number}") for number in range(10)]
-            result = await client.gather([each.ticket_id for each in sent], timeout=30)
+            result = await client.gather([each.ticket_id for each in sent], timeout=PATIENCE)
             for each in workers:
                 each.stop()
         return result
@@ -50,7 +51,7 @@ def test_the_first_answer_is_enough_and_time_may_run_out(daemon):
         tickets = [each.ticket_id for each in answer.tickets]
         assert client.gather(tickets, timeout=0.05).done is False
         ann.reply(tickets[0], "yes")
-        first = client.gather(tickets, count=1, timeout=30)
+        first = client.gather(tickets, count=1, timeout=PATIENCE)
         assert ([reply.payload for reply in first.replies], first.open, first.done) == (["yes"], [tickets[1]], True)
 
 
@@ -64,7 +65,7 @@ def test_answers_that_do_not_fit_into_one_frame_are_gathered_all_the_same(daemon
         tickets = [client.send("Large", f"{number}?").ticket_id for number in range(9)]
         for ticket in tickets:
             large_agent.reply(ticket, large)
-        gathered = client.gather(tickets, timeout=30)
+        gathered = client.gather(tickets, timeout=PATIENCE)
     assert [each.ticket_id for each in gathered.replies] == tickets
     assert all(each.payload == large for each in gathered.replies)
     assert (gathered.more, gathered.open, gathered.done) == ([], [], True)

@@ -10,6 +10,7 @@ import pytest
 from bascule.client import OperationFailed, SyncClient
 from bascule.workspace.protocol import ApprovalRequiredEvent, CreateFileEvent
 from faults.swapping import swapping
+from patience import PATIENCE
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
     pytest.skip("bubblewrap is not installed", allow_module_level=True)
@@ -29,7 +30,7 @@ def git(directory, *words):
     """As the user runs it, in their own shell and with nobody's configuration."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(directory), "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(
-        ["git", *words], cwd=directory, env=environment, check=True, capture_output=True, text=True, timeout=60
+        ["git", *words], cwd=directory, env=environment, check=True, capture_output=True, text=True, timeout=PATIENCE
     ).stdout
 
 
@@ -87,7 +88,7 @@ def test_a_directory_swapped_with_a_link_leads_no_operation_past_the_question(sp
     seen = {"allowed": 0, "asked": 0}
     rounds = 0
     with swapping(repository / "mine", repository / "other"):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while rounds < ROUNDS or not all(seen.values()):
             assert time.monotonic() < deadline, seen
             rounds += 1

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from bascule.client import SyncClient
+from patience import PATIENCE
 from policy.steering_files import EXECUTED, READ
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
@@ -81,7 +82,7 @@ def test_a_person_at_the_terminal_sees_it_at_once(shared, tmp_path):
 def test_ordinary_work_is_not_reported(space, tmp_path):
     (tmp_path / "package.json").write_text('{"scripts": {"test": "x"}, "dependencies": {}}')
     (tmp_path / ".envrc").write_text("as it was\n")
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=60)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=PATIENCE)
     (tmp_path / "make.sh").write_text(
         """echo '{"scripts": {"test": "x"}, "dependencies": {"left-pad": "1"}}' > package.json
         echo x > Makefile; mkdir src; echo x > src/HEAD; rm .envrc
@@ -142,5 +143,5 @@ def bascule(shared, folder, *words):
     """What the program says, on both streams."""
     first, rest = (1, words[1:]) if words[0] == "exec" else (2, words[2:])
     command = [sys.executable, "-P", "-m", "bascule.cli.start", *words[:first], "--state-dir", shared.state_dir, *rest]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
     return done.stdout + done.stderr

@@ -232,7 +232,9 @@ def test_the_blocking_client_starts_without_an_event_loop():
         "import sys; from bascule.client import SyncClient; import bascule.client.sync;"
         "sys.exit(str([name for name in ('asyncio', 'uvloop', 'ssl', 'subprocess') if name in sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert done.stderr.strip() == "[]"
 
 

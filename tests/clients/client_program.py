@@ -9,11 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from patience import PATIENCE
+
 # Where `make test-clients` installed them.
 PROGRAMS = Path(os.environ.get("BASCULE_CLIENTS", "")) / "node_modules" / ".bin"
 BASCULE = str(Path(sys.executable).parent / "bascule")
 # A client starts within seconds; only a hang takes this long.
-PATIENCE = 90.0
 # What a script says when it is done.
 DONE = "all done"
 

@@ -6,6 +6,8 @@ import uuid
 
 from client_program import until
 
+from patience import PATIENCE
+
 
 class Terminal:
     """A client in tmux, on a server of its own."""
@@ -14,11 +16,11 @@ class Terminal:
         self._tmux = ["tmux", "-S", str(client.root / f"tmux-{uuid.uuid4().hex[:8]}.sock")]
         size = ["-x", "160", "-y", "50"]
         words = [*self._tmux, "-f", "/dev/null", "new-session", "-d", *size, *command]
-        subprocess.run(words, env=client.environment, cwd=client.project, check=True, timeout=60)
+        subprocess.run(words, env=client.environment, cwd=client.project, check=True, timeout=PATIENCE)
 
     def shown(self):
         done = subprocess.run(
-            [*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False, timeout=60
+            [*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False, timeout=PATIENCE
         )
         return done.stdout
 
@@ -29,7 +31,7 @@ class Terminal:
             raise AssertionError(f"{error}\n{self.shown()}") from None
 
     def type(self, *keys):
-        subprocess.run([*self._tmux, "send-keys", *keys], check=True, timeout=60)
+        subprocess.run([*self._tmux, "send-keys", *keys], check=True, timeout=PATIENCE)
 
     def end(self):
-        subprocess.run([*self._tmux, "kill-server"], check=False, timeout=60)
+        subprocess.run([*self._tmux, "kill-server"], check=False, timeout=PATIENCE)

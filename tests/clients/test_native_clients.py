@@ -9,7 +9,7 @@ from scripted_model import call
 
 from bascule.cli.setup.codex_trust import trust
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.clients
 # What Claude Code puts before the line one is in.
 PROMPT = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"
 PASSPHRASE = "correct horse battery staple"

@@ -12,7 +12,7 @@ import pytest
 from client_program import DONE, PATIENCE, until
 from scripted_model import call
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.clients
 OPTIONS = {
     "claude": ["--allowedTools", "Bash"],
     "codex": ["--dangerously-bypass-approvals-and-sandbox"],

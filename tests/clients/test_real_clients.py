@@ -11,7 +11,7 @@ import pytest
 from client_program import DONE, until
 from scripted_model import call
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.clients
 CLIENTS = ("claude", "codex")
 WRAP = str(Path(sys.executable).parent / "bridge-wrap")
 # What Codex puts before the line one is in.

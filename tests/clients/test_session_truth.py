@@ -16,7 +16,7 @@ from test_real_clients import submit, trusted_codex
 
 from bascule.client import SyncClient
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.clients
 TURNS = 5
 # What Claude Code puts before the line one is in.
 PROMPT = "\N{HEAVY RIGHT-POINTING ANGLE QUOTATION MARK ORNAMENT}"

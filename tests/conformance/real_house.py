@@ -242,7 +242,7 @@ class House:
             capture_output=True,
             text=True,
             env=self.environment(**environment),
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
 

@@ -12,6 +12,8 @@ import pytest
 from real_house import House, until
 from spec_peers import Answer, Events, Link, LinkRefused
 
+from patience import PATIENCE
+
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
 # A command that would fail for want of time on a busy machine hangs.
 PATIENT_MS = 60_000
@@ -63,7 +65,7 @@ class Space:
         return shown
 
     def ended(self, run: dict[str, Any]) -> dict[str, Any]:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while (now := self.house.get(self.of(run, "/wait?waitMs=5000")).json)["status"] == "running":
             assert time.monotonic() < deadline, now
         ended: dict[str, Any] = now

@@ -5,6 +5,8 @@ import time
 import pytest
 from real_house import until
 
+from patience import PATIENCE
+
 REPLY_KEYS = {"ticketId", "payload", "status", "latencyMs"}
 
 
@@ -60,12 +62,13 @@ def test_the_api_description_says_that_a_poll_waits_25_seconds(house):
 @pytest.mark.parametrize(("query", "seconds"), [("", 25), ("?waitMs=3600000", 60)])
 def test_a_poll_is_answered_204_after_the_default_and_after_the_most(house, agent, query, seconds):
     connection = house.begin("GET", f"/replies/{house.send(agent.handle)}{query}")
-    connection.sock.settimeout(90)
+    connection.sock.settimeout(PATIENCE)
     start = time.monotonic()
     with connection.getresponse() as response:
         assert response.status == 204
     connection.close()
-    assert seconds <= time.monotonic() - start < seconds + 30
+    # Not an hour: what a busy machine adds is the machine's.
+    assert seconds <= time.monotonic() - start < seconds + PATIENCE
 
 
 @pytest.mark.req("DEC-BRK-16")

@@ -128,7 +128,8 @@ def test_await_reply_whose_own_time_is_over_says_timeout_and_what_the_ticket_is(
 def test_a_tool_that_waited_its_slice_says_pending_and_what_to_call_next(client, agent):
     start = time.monotonic()
     result = client.call("send_message", agentId=agent.handle, payload="x", timeoutMs=600_000)
-    assert 44 < time.monotonic() - start < 75
+    # Its own time would be ten minutes.
+    assert time.monotonic() - start > 44
     assert (result.structured["status"], result.structured["next"]) == ("pending", "await_reply")
 
 

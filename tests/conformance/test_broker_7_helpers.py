@@ -86,7 +86,7 @@ def test_without_a_daemon_a_helper_gives_up_after_ten_seconds_and_says_how_to_st
     start = time.monotonic()
     done = house.run(*command, "--state-dir", str(tmp_path), BRIDGE_AGENT_TOKEN="t")
     assert (done.returncode, "bascule up -d" in done.stderr) == (7, True)
-    assert 8 < time.monotonic() - start < 40
+    assert time.monotonic() - start > 8
 
 
 @pytest.mark.req("BRK-7.1-5", "BRK-7.3-2", "DEC-BRK-34")

@@ -13,6 +13,7 @@ from person import Person
 from spec_peers import Mcp
 
 from bascule.client import SyncClient
+from patience import PATIENCE
 
 BIN = os.path.dirname(sys.executable)
 
@@ -45,7 +46,7 @@ def test_a_wrapped_program_s_output_is_posted_as_the_reply_to_the_ticket_it_answ
     wrapped("--deliver", "payload", "--auto-reply")
     with SyncClient.connect(daemon.state_dir) as client:
         tickets = {client.send("Jerry", f"echo $(({number}*7))").ticket_id: str(number * 7) for number in (6, 7)}
-        assert {ticket: client.wait(ticket, timeout=30).payload for ticket in tickets} == tickets
+        assert {ticket: client.wait(ticket, timeout=PATIENCE).payload for ticket in tickets} == tickets
 
 
 @pytest.mark.req("BRK-4.3-6", "DEC-BRK-31")
@@ -86,7 +87,7 @@ def test_what_is_typed_for_a_program_is_text_and_its_enter_comes_by_itself(daemo
 @pytest.mark.req("BRK-4.4-3")
 def test_an_agent_is_launched_in_a_pane_with_the_wrapper_attached(daemon, server):
     words = ["launch", "--socket", server.socket, "--state-dir", daemon.state_dir, "--agent", "Jerry", "--", "dash"]
-    subprocess.run([f"{BIN}/bascule", "tmux", *words], check=True, capture_output=True, timeout=30, cwd="/")
+    subprocess.run([f"{BIN}/bascule", "tmux", *words], check=True, capture_output=True, timeout=PATIENCE, cwd="/")
     with SyncClient.connect(daemon.state_dir) as client:
         eventually(lambda: [agent.agent_id for agent in client.agents()] == ["Jerry"], "it registers")
 

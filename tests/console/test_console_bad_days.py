@@ -14,7 +14,6 @@ from scenes import NO_WAIT, Scene
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 # A hundred clicks take ten seconds, and two minutes where many others work; each step has a bound of its own.
-pytestmark = pytest.mark.timeout(1_800 if LONG else 600)
 # A browser opens six connections to one server.
 TABS = 10
 CLICKS = 1_000 if LONG else 100

@@ -14,7 +14,6 @@ from browsing import Console, without
 from playwright.sync_api import expect
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-pytestmark = pytest.mark.timeout(1_800 if LONG else 600)
 KEYS = 10_000 if LONG else 1_500
 SENTENCE = 250
 KEY_MS = 60

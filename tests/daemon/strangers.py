@@ -150,7 +150,7 @@ def thieving(host: str, steal: "Steal", uid: int = NOBODY) -> Iterator[Thief]:
         os.setpgid(0, 0)
         _thieve(host, steal, theirs, uid)
     theirs.close()
-    mine.settimeout(60)
+    mine.settimeout(PATIENCE)
     thief = Thief(mine)
     try:
         yield thief

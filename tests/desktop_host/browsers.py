@@ -34,6 +34,7 @@ class Page:
 
     def __init__(self):
         self.state = {}
+        self.lock = threading.Lock()
         page = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -45,7 +46,9 @@ class Page:
                 self.wfile.write(PAGE.read_bytes() if there else b"")
 
             def do_POST(self):
-                page.state = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                newest = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with page.lock:
+                    page.state = max(page.state, newest, key=lambda state: state.get("told", 0))
                 self.send_response(204)
                 self.end_headers()
 

@@ -50,8 +50,8 @@ def test_any_text_is_typed_into_a_page_exactly(host, app, field):
     """Chromium on X11 fetches the clipboard twice and inserts the second."""
     for text in (TEXT, "and over it"):
         result = type_over(host, field, text)
+        assert (result["typed"], result["effect"]) == (True, "confirmed"), result
         app.until(**{field.lower(): text})
-        assert (result["typed"], result["effect"]) == (True, "confirmed")
 
 
 def test_a_text_without_a_target_goes_into_the_field_of_the_page_that_has_the_focus(host, app):
@@ -93,17 +93,20 @@ def test_a_button_of_a_page_is_clicked_by_its_own_action_or_with_the_pointer(hos
 def test_the_password_field_of_a_page_is_black_in_pictures(host, app):
     from PIL import Image
 
+    def look():
+        """A picture of the page, the control; all is black while a busy browser does not say what is secret."""
+        result = host.call("desktop.observe", route=PAGE)
+        picture = Image.open(host.evidence(result) / "observe.png").convert("RGB")
+        return (result, picture) if len(picture.getcolors(1 << 20)) > 20 else None
+
     (field,) = host.call("desktop.find", route=PAGE, selector=selector("Secret", "AXSecureTextField"))["elementRefs"]
-    result = host.call("desktop.observe", route=PAGE)
+    result, picture = until(look, "a picture of the page")
     steps = (host.evidence(result) / "trace.jsonl").read_text().splitlines()
     (area,) = (each for each in map(json.loads, steps) if each["step"] == "picture")
-    picture = Image.open(host.evidence(result) / "observe.png").convert("RGB")
     frame = field["frame"]
     x, y = frame["x"] - area["x"], frame["y"] - area["y"]
     inside = picture.crop((x, y, x + frame["width"], y + frame["height"]))
     assert len(inside.getcolors()) == 1
-    # The control: beside it is the page.
-    assert len(picture.getcolors(1 << 20)) > 20
 
 
 def test_a_password_field_that_appears_in_a_page_is_black_in_a_picture_alone(host, app):

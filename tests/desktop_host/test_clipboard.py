@@ -200,3 +200,39 @@ def test_a_text_is_over_only_when_nobody_fetches_it_any_more():
     # Fetched just now: a second time may follow.
     assert fetches.over() is None
     until(fetches.over, "it is quiet")
+
+
+# Inserts what is there when it looks a second time, as a browser does on a machine that is busy with other things.
+LATE = """
+import gi
+gi.require_version("Gtk", "3.0"); gi.require_version("Gdk", "3.0")
+from gi.repository import Gdk, GLib, Gtk
+clipboard = Gtk.Clipboard.get(Gdk.SELECTION_CLIPBOARD)
+entry = Gtk.Entry()
+entry.get_accessible().set_name("Name")
+def insert():
+    entry.set_text(clipboard.wait_for_text() or "")
+def paste(_):
+    entry.stop_emission_by_name("paste-clipboard")
+    clipboard.wait_for_text()
+    GLib.timeout_add(600, insert)
+entry.connect("paste-clipboard", paste)
+window = Gtk.Window(title="Late")
+window.add(entry)
+window.show_all()
+Gtk.main()
+"""
+
+
+def test_a_text_stays_until_a_busy_program_shows_it(desktop, host, copy, read):
+    copy("the person's")
+    late = desktop.spawn("/usr/bin/python3", "-c", LATE)
+    route = {"window": {"titlePattern": "Late"}}
+    try:
+        host.call("desktop.waitUntil", route=route, condition={"selectorExists": NAME["selector"]}, timeoutMs=30_000)
+        result = host.act("desktop.typeText", route=route, target=NAME, text="ours")
+        assert (result["typed"], result["effect"], result["clipboard"]) == (True, "confirmed", "restored")
+    finally:
+        late.kill()
+        late.wait()
+    assert read() == "the person's"

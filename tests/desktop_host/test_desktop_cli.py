@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 import pytest
 from host_process import Refused, route
 
+from patience import PATIENCE
+
 
 @pytest.fixture
 def bascule(host):
@@ -19,7 +21,7 @@ def bascule(host):
             command += ["--socket", host.socket_path]
         command += ["--workspace", str(host.workspace)]
         done = subprocess.run(
-            command, capture_output=True, text=True, input=text, timeout=60, check=False, cwd=host.workspace
+            command, capture_output=True, text=True, input=text, timeout=PATIENCE, check=False, cwd=host.workspace
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout if code == 0 else done.stderr
@@ -52,7 +54,7 @@ def test_a_person_sees_finds_clicks_types_and_waits(bascule, host, start):
 
 def test_where_no_host_listens_the_command_says_how_to_start_one(tmp_path):
     command = [sys.executable, "-P", "-m", "bascule.cli.start", "desktop", "windows", "--socket", str(tmp_path / "s")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 7
     assert "bascule desktop-host --listen" in done.stderr
 

@@ -18,13 +18,19 @@ from lacking_desktop import missing_here
 
 from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.machine.client import HostClient, HostLost
+from patience import PATIENCE
 
 HOST = [sys.executable, "-P", "-m", "bascule.cli.start", "desktop-host"]
 
 
 def run(*arguments, env=None):
     return subprocess.run(
-        [*HOST, *arguments], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **(env or {})}
+        [*HOST, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env={**os.environ, **(env or {})},
     )
 
 
@@ -42,7 +48,7 @@ def test_without_a_root_for_workspaces_the_host_does_not_start(tmp_path):
         capture_output=True,
         text=True,
         env=environment,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 2
@@ -90,7 +96,7 @@ def test_a_socket_that_a_killed_host_left_is_replaced(start_host):
         until(answers, "the new host answers")
     finally:
         again.terminate()
-        again.wait(60)
+        again.wait(PATIENCE)
     assert not os.path.exists(host.socket_path), "a host that ends takes its socket with it"
 
 
@@ -124,7 +130,9 @@ def test_another_user_is_refused(host):
             "try: print(len(s.recv(1)))\nexcept ConnectionResetError: print(0)"
         )
         command = ["/usr/bin/python3", "-c", script, host.socket_path]
-        assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip() == "0"
+        assert (
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout.strip() == "0"
+        )
     finally:
         os.chmod(host.socket_path, 0o600)
         os.chmod(directory, 0o700)
@@ -156,7 +164,7 @@ def test_before_the_desktop_is_connected_the_host_says_to_try_again(desktop, tmp
         wire.close()
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE)
         mute.close()
         shutil.rmtree(directory)
 
@@ -232,7 +240,9 @@ def test_a_process_that_ends_takes_its_refs_and_tokens_with_it(start_host, start
     intent = {"method": "desktop.hotkey", "params": {"keys": ["a"]}}
     params = json.dumps({"meta": host.meta(), "intent": intent})
     command = [sys.executable, "-c", script, os.path.dirname(__file__), host.socket_path, params]
-    token = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)["result"]["token"]
+    token = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE).stdout)["result"][
+        "token"
+    ]
     with pytest.raises(Refused, match="DESKTOP_CONFIRM_REQUIRED"):
         host.call("desktop.hotkey", keys=["a"], confirm={"token": token})
     assert program.state["ready"]
@@ -281,7 +291,7 @@ def test_a_screen_that_was_lost_is_found_again_and_the_chord_with_it(tmp_path):
         until(found_again, "the screen is back")
         assert host.call("desktop.doctor")["issues"] == []
         keys = ["xdotool", "key", "ctrl+alt+shift+Escape"]
-        subprocess.run(keys, env=desktop.environment, check=True, timeout=60)
+        subprocess.run(keys, env=desktop.environment, check=True, timeout=PATIENCE)
         until(lambda: host.call("desktop.health")["stopped"], "the chord is heard")
         host.close()
     finally:

@@ -11,6 +11,7 @@ from Xlib.ext import xtest
 from bascule.programs.desktop_host.linux.input import Input
 from bascule.programs.desktop_host.linux.x11 import X11
 from bascule.programs.desktop_host.ports import Aborted, Elsewhere, Halt, Onto
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_keys_end_where_the_focus_goes_away_between_two_of_them(x11, start, seen
     pressing.start()
     until(lambda: seen.count("key down") == 1, "the first key is down")
     second.activate(theirs.handle)
-    pressing.join(60)
+    pressing.join(PATIENCE)
     second.close()
     assert outcome == ["focus"]
     # The recorder reads in its own time what the server did before the answer.
@@ -147,7 +148,7 @@ def test_an_aborted_drag_ends_where_it_began(x11, start, monkeypatch, seen):
     dragging.start()
     until(lambda: seen.count("button down") == 1, "it is dragged")
     halt.set()
-    dragging.join(60)
+    dragging.join(PATIENCE)
     pointer = x11.root.query_pointer()
     assert (outcome, (pointer.root_x, pointer.root_y)) == (["aborted"], beginning)
     until(lambda: seen.down() == set(), "nothing is held down")

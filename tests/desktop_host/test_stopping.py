@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from desktop_rig import until
 from host_process import Refused, route
 from x_recorder import Recorder
 from Xlib import X, display
+
+from patience import PATIENCE
 
 ABORTED = "DESKTOP_ABORTED"
 
@@ -31,10 +32,9 @@ def seen(desktop):
         yield recorder
 
 
-def never(host, app):
-    return host.later(
-        "desktop.waitUntil", route=route(app), condition={"selectorExists": selector("Never")}, timeoutMs=60_000
-    )
+def never(host, app, **more):
+    condition = {"selectorExists": selector("Never")}
+    return host.later("desktop.waitUntil", **{"route": route(app), "condition": condition, "timeoutMs": 60_000, **more})
 
 
 def abort(host, name):
@@ -54,8 +54,8 @@ def abort(host, name):
 @pytest.mark.req("DSK-5.9-2")
 @pytest.mark.req("DSK-6-7")
 def test_abort_ends_a_wait_at_once(host, app):
-    waiting = never(host, app)
-    began = time.monotonic()
+    # As long as a wait may be.
+    waiting = never(host, app, meta=host.meta(timeoutMs=600_000), timeoutMs=600_000)
     aborted = abort(host, waiting.request_id)
     assert aborted["aborted"] is True
     with pytest.raises(Refused) as refused:
@@ -63,7 +63,6 @@ def test_abort_ends_a_wait_at_once(host, app):
     assert refused.value.code == ABORTED
     # By the name it was given: the request's own id here, not the execution's.
     assert aborted["executionId"] == waiting.request_id != refused.value.details["executionId"]
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.req("DSK-5.9-4")
@@ -86,7 +85,7 @@ def test_after_an_abort_during_a_long_text_no_event_reaches_the_screen(host, app
     )
     until(lambda: seen.count("key down") >= 4, "two pieces are pasted")
     abort(host, typing.request_id)
-    at = time.monotonic()
+    before = seen.catch_up()
     with pytest.raises(Refused) as refused:
         typing.result()
     assert refused.value.code == ABORTED
@@ -94,7 +93,8 @@ def test_after_an_abort_during_a_long_text_no_event_reaches_the_screen(host, app
     never_there = {"selectorExists": selector("Never")}
     with pytest.raises(Refused, match="TIMEOUT"):
         host.call("desktop.waitUntil", route=route(app), condition=never_there, timeoutMs=1_000)
-    assert [each for each in seen.events if each[0] > at] == []
+    seen.catch_up()
+    assert seen.events[before:] == []
     until(lambda: seen.down() == set(), "nothing is held down")
     assert 0 < len(app.state["notes"]) < len(text)
 
@@ -111,12 +111,13 @@ def test_no_event_of_a_request_reaches_the_screen_after_its_timeout(host, app, s
         )
     assert refused.value.code == "DESKTOP_TIMEOUT"
     assert refused.value.details["timeoutMs"] == 1_500
-    at = time.monotonic()
+    before = seen.catch_up()
     with pytest.raises(Refused, match="TIMEOUT"):
         host.call(
             "desktop.waitUntil", route=route(app), condition={"selectorExists": selector("Never")}, timeoutMs=2_000
         )
-    assert [each for each in seen.events if each[0] > at] == []
+    seen.catch_up()
+    assert seen.events[before:] == []
     until(lambda: seen.down() == set(), "nothing is held down")
     assert 1 <= seen.count("key down") < 4
 
@@ -226,7 +227,9 @@ def test_the_chord_stops_everything_whatever_is_in_front(start_host, app, seen):
         options={"delayMs": 1_000},
     )
     until(lambda: seen.count("key down") == 1, "the first key is down")
-    subprocess.run(["xdotool", "key", "ctrl+alt+shift+Escape"], env=host.desktop.environment, check=True, timeout=60)
+    subprocess.run(
+        ["xdotool", "key", "ctrl+alt+shift+Escape"], env=host.desktop.environment, check=True, timeout=PATIENCE
+    )
     with pytest.raises(Refused, match=ABORTED):
         pressing.result()
     assert host.call("desktop.health")["stopped"] is True
@@ -241,7 +244,7 @@ def test_where_the_chord_is_taken_another_one_stops_everything(start_host, app, 
     assert second.call("desktop.doctor")["issues"] == []
     wire = second.connect()
     second.call("desktop.health", wire=wire)
-    subprocess.run(["xdotool", "key", "ctrl+alt+shift+F12"], env=desktop.environment, check=True, timeout=60)
+    subprocess.run(["xdotool", "key", "ctrl+alt+shift+F12"], env=desktop.environment, check=True, timeout=PATIENCE)
     assert (wire.notifications or [wire.read_any()])[0]["method"] == "desktop.stopped"
     wire.close()
     third = start_host(stop_keys=True)
@@ -263,7 +266,7 @@ def test_the_chord_is_heard_while_a_menu_has_the_keyboard(start_host, app, deskt
     for way in ("keydown", "keyup"):
         # Held until it is heard, as a person would.
         keys = [word for key in ("ctrl", "alt", "shift", "Escape") for word in (way, key)]
-        subprocess.run(["xdotool", *keys], env=desktop.environment, check=True, timeout=60)
+        subprocess.run(["xdotool", *keys], env=desktop.environment, check=True, timeout=PATIENCE)
         if way == "keydown":
             assert wire.read_any()["method"] == "desktop.stopped"
     assert host.call("desktop.health", wire=wire)["stopped"] is True
@@ -277,9 +280,9 @@ def test_the_chord_is_heard_while_a_menu_has_the_keyboard(start_host, app, deskt
 def test_other_keys_together_are_not_the_chord(start_host, app, desktop):
     host = start_host(stop_keys=True)
     for keys in ("ctrl+alt+Escape", "ctrl+shift+Escape", "ctrl+alt+shift+a", "Escape"):
-        subprocess.run(["xdotool", "key", keys], env=desktop.environment, check=True, timeout=60)
+        subprocess.run(["xdotool", "key", keys], env=desktop.environment, check=True, timeout=PATIENCE)
     assert host.call("desktop.health")["stopped"] is False
-    subprocess.run(["xdotool", "key", "ctrl+alt+shift+Escape"], env=desktop.environment, check=True, timeout=60)
+    subprocess.run(["xdotool", "key", "ctrl+alt+shift+Escape"], env=desktop.environment, check=True, timeout=PATIENCE)
     until(lambda: host.call("desktop.health")["stopped"], "the chord is heard")
 
 
@@ -325,7 +328,6 @@ def test_a_host_that_is_ended_leaves_no_key_down(start_host, app, seen):
 def test_a_frozen_program_hangs_nothing(host, start):
     frozen, lively = start("gtk3"), start("gtk3")
     os.kill(frozen.pid, signal.SIGSTOP)
-    began = time.monotonic()
     observing = host.later("desktop.observe", route=route(frozen))
     # Others are answered meanwhile, well before the frozen one's time is over.
     host.call("desktop.find", route=route(lively), selector=selector("Press me"))
@@ -336,7 +338,6 @@ def test_a_frozen_program_hangs_nothing(host, start):
     assert refused.value.error["retryable"] is True
     with pytest.raises(Refused, match="DESKTOP_TIMEOUT"):
         host.act("desktop.click", route=route(frozen), target={"selector": selector("Press me")})
-    assert time.monotonic() - began < 60
     os.kill(frozen.pid, signal.SIGCONT)
     host.act("desktop.click", route=route(frozen), target={"selector": selector("Press me")})
     frozen.until(pressed=1)
@@ -368,4 +369,4 @@ def test_a_program_that_dies_while_it_is_clicked_gives_a_clear_answer(host, star
     assert error["code"] == "DESKTOP_INTERNAL_ERROR"
     assert error["details"]["reason"] == "appGone"
     assert answer.get("result", {}).get("effect", "confirmed") == "confirmed"
-    assert app.process.wait(60) == 3
+    assert app.process.wait(PATIENCE) == 3

@@ -1,24 +1,26 @@
 """An X client of its own that writes down every key and button that reaches the server, from whomever."""
 
 import threading
-import time
 
 from Xlib import X, display
-from Xlib.ext import record
+from Xlib.ext import record, xtest
 from Xlib.protocol import rq
 
 from patience import PATIENCE
 
 _NAMES = {X.KeyPress: "key down", X.KeyRelease: "key up", X.ButtonPress: "button down", X.ButtonRelease: "button up"}
+# A key that no keyboard here has.
+_MARK = 8
 
 
 class Recorder:
-    """`with Recorder(":99") as seen: ...; seen.events`: (when, what, which)."""
+    """`with Recorder(":99") as seen: ...; seen.events`: (what, which), in the server's order."""
 
     def __init__(self, name):
         self._control = display.Display(name)
         self._data = display.Display(name)
         self.events = []
+        self._marked = threading.Event()
         ranges = [
             {
                 "core_requests": (0, 0),
@@ -48,16 +50,28 @@ class Recorder:
         data = reply.data
         while reply.category == record.FromServer and len(data):
             event, data = rq.EventField(None).parse_binary_value(data, self._data.display, None, None)
-            if event.type in _NAMES:
-                self.events.append((time.monotonic(), _NAMES[event.type], event.detail))
+            if event.type in _NAMES and event.detail == _MARK:
+                if event.type == X.KeyRelease:
+                    self._marked.set()
+            elif event.type in _NAMES:
+                self.events.append((_NAMES[event.type], event.detail))
+
+    def catch_up(self):
+        """All events that the server has had by now are in `events`; gives their number."""
+        self._marked.clear()
+        for kind in (X.KeyPress, X.KeyRelease):
+            xtest.fake_input(self._control, kind, _MARK)
+        self._control.flush()
+        assert self._marked.wait(PATIENCE)
+        return len(self.events)
 
     def count(self, what):
-        return sum(each[1] == what for each in self.events)
+        return sum(each[0] == what for each in self.events)
 
     def down(self):
         """What is pressed and not released."""
         held = set()
-        for _, what, which in list(self.events):
+        for what, which in list(self.events):
             kind, _, way = what.partition(" ")
             (held.add if way == "down" else held.discard)((kind, which))
         return held

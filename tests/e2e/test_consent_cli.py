@@ -180,7 +180,7 @@ def test_watch_rings_shows_and_takes_answers_from_the_terminal(forest):
 
     def asks():
         # Held for a moment each time; the person is quicker than that here.
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not approved:
             if cut(forest, "watched"):
                 approved.append(True)

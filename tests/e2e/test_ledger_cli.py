@@ -13,6 +13,7 @@ from living import Ended, Living, forked, run_command, short_dir
 from wires import Caller
 
 from inside import append_anchor
+from patience import PATIENCE
 
 TAMPERED = 1
 
@@ -341,7 +342,7 @@ def seen(folder: str, **living) -> tuple[str, str, str, dict[str, object]]:
     with Living(f"{folder}/s", **living) as daemon:
         status = json.loads(forked("status", "--json", "--state-dir", daemon.state).output)
         shown = forked("status", "--state-dir", daemon.state).output
-        doctor = forked("doctor", "--state-dir", daemon.state, seconds=60).output
+        doctor = forked("doctor", "--state-dir", daemon.state, seconds=PATIENCE).output
         start = json.loads(ledger(daemon.state, "show", "daemon.start", "--json").output)[-1]["details"]
         assert (status.get("ledgerProblem") or "") in shown
         assert Caller(daemon).get("/agents").status == 200, "it works on, whatever it has to say"

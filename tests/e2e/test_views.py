@@ -13,6 +13,8 @@ import pytest
 from living import Living, forked, short_dir
 from wires import Caller, LinkWire
 
+from patience import PATIENCE
+
 # Default ignorable, variation selectors, a look-alike space, blanks, bidi, tags: as no font shows them.
 ATTACK = "\u200b\ufe0f\U000e0100\u3000\ufffc\U00016fe4\u202e\u2800\u00ad\U000e0041"
 # Long values are cut; the first letter says that the view had them.
@@ -44,7 +46,7 @@ def scene():
         with open(f"{folder}/ops.json", "w") as file:
             json.dump(message, file)
         os.chdir(project)
-        ran = forked("run", "--no-wait", "-f", f"{folder}/ops.json", "--state-dir", daemon.state, seconds=60)
+        ran = forked("run", "--no-wait", "-f", f"{folder}/ops.json", "--state-dir", daemon.state, seconds=PATIENCE)
         # This one waits for its answer.
         local.post(f"/v1/spaces/{space}/runs", {**message, "operations": operations[1:]})
         yield daemon, ran.output
@@ -52,13 +54,13 @@ def scene():
 
 
 def bascule(daemon, *arguments):
-    return forked(*arguments, "--state-dir", daemon.state, seconds=60).output
+    return forked(*arguments, "--state-dir", daemon.state, seconds=PATIENCE).output
 
 
 def helper(name, daemon, *arguments):
     """Of a program that is installed beside `bascule`."""
     command = [Path(sys.executable).parent / name, *arguments, "--state-dir", daemon.state]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False).stdout
 
 
 def listed(daemon, what):

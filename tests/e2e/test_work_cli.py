@@ -110,7 +110,9 @@ def test_ctrl_c_ends_the_command_and_all_it_started(house, project):
     listed = [*BASCULE, "processes", "list", "--json", "--state-dir"]
 
     def running():
-        answer = subprocess.run([*listed, house.state_dir], capture_output=True, text=True, timeout=60, check=True)
+        answer = subprocess.run(
+            [*listed, house.state_dir], capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
         return [each for each in json.loads(answer.stdout) if each["running"]]
 
     eventually(running, "the command runs")

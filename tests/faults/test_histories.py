@@ -129,7 +129,6 @@ async def run(daemon: Any, count: int, **how: Any) -> Run:
     return made
 
 
-@pytest.mark.timeout(1_800 if LONG else 120)
 def test_every_history_of_a_daemon_that_is_paused_and_killed_has_an_explanation(start_daemon):
     daemon = start_daemon(None, env=UNHURRIED)
     seen = asyncio.run(run(daemon, HISTORIES, seed=random.randrange(10**9)))

@@ -8,6 +8,8 @@ import sys
 import pytest
 from lacking import missing_here
 
+from patience import PATIENCE
+
 PRELOAD = "/usr/lib/fiu/fiu_posix_preload.so"
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "failing_io.py")
 LONG = bool(os.environ.get("BASCULE_LONG"))
@@ -23,7 +25,7 @@ def lives(**options):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -53,7 +53,6 @@ def verify(disk):
 
 
 # Ten starts; a machine that runs much else beside may need seconds for each.
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(DISKS))
 @pytest.mark.parametrize("constants", [FOLD_OFTEN, REST_OFTEN], ids=["fold", "rest"])
 def test_nothing_acknowledged_is_lost_when_the_power_is_cut(cut_disk, number, constants):

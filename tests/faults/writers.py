@@ -97,7 +97,7 @@ class Writers:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         assert not self._alive()
 
     def _alive(self) -> bool:

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 # One input: a thousand times what the slowest takes.
 INPUT_SECONDS = 10
 # All of a target's inputs, on a machine that has other things to do.
-TARGET_SECONDS = 4 * 3600 if LONG else 240
+TARGET_SECONDS = 4 * 3600
 # Of libFuzzer and atheris.
 TIMEOUT_CODE = 70
 MEMORY_CODE = 71

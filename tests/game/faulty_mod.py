@@ -40,6 +40,19 @@ if FAULT == "no blocking":
     del ATTENTION["blocking"]
 if FAULT == "no schema":
     TOOL["inputSchema"] = {"type": "object", "properties": {"x": {"type": "objekt"}}}
+if FAULT == "no schema below if":
+    TOOL["inputSchema"] = {"if": {"patternProperties": {"x": {"type": "objekt"}}}}
+if FAULT == "no name":
+    RESULTS["tools/list"] = {"tools": [{**TOOL, "name": None}]}
+# What another type than the schema's once ended the check itself with.
+ODD = {
+    "odd welcome": ("session/hello", []),
+    "odd limits": ("session/hello", {"capabilities": {"limits": {"maxMessageSize": "1MB"}}}),
+    "odd channels": ("events/subscribe", {"subscribed": [["toy/moved"]]}),
+    "odd resources": ("resources/list", {"resources": [{}]}),
+    "odd attention": ("attention/current", {"attention": "look"}),
+}
+RESULTS.update([ODD[FAULT]] if FAULT in ODD else [])
 if FAULT == "no title":
     del TOOL["title"]
 if FAULT == "unread resource":

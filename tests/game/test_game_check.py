@@ -19,7 +19,7 @@ GUESS = HERE.parent.parent / "examples" / "guess" / "guess.py"
 
 def check(*words, options=(), expect=0):
     command = [BASCULE, "games", "check", "toy", "--json", *options, "--run", sys.executable, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
     return json.loads(done.stdout)
 
@@ -57,6 +57,13 @@ def test_a_mod_without_our_sdk_keeps_them_too():
         ("no channels", "events"),
         ("unread resource", "resources"),
         ("no blocking", "attention"),
+        ("no schema below if", "tools"),
+        ("no name", "tools"),
+        ("odd welcome", "welcome"),
+        ("odd limits", "welcome"),
+        ("odd channels", "events"),
+        ("odd resources", "resources"),
+        ("odd attention", "attention"),
     ],
 )
 def test_a_fault_is_found_by_the_check_that_is_about_it(fault, found):
@@ -77,7 +84,7 @@ def test_a_game_that_never_listens_is_said_to_have_ended():
         [BASCULE, "games", "check", "toy", "--run", sys.executable, "-c", "pass"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 1

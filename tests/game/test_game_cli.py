@@ -190,6 +190,23 @@ def test_an_error_of_a_tool_is_json_where_json_is_asked_for(hall):
     assert error["message"] in failed.stderr
 
 
+def test_a_call_without_a_tool_is_told_what_is_missing_and_nothing_more(hall):
+    done = games(hall, "call", "arena")
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: the following arguments are required: TOOL\n")
+
+
+def test_the_hint_about_wrong_arguments_names_what_is_printed(hall):
+    done = games(hall, "call", "arena", "arena/move", "to=1")
+    assert "GABP error -32602, data {" in done.stderr
+    assert done.stderr.endswith("the error's data has the tool's inputSchema\n")
+
+
+def test_a_game_id_that_cannot_be_one_is_refused_without_the_end_of_its_pattern(hall):
+    done = games(hall, "show", "Bad Name!")
+    assert done.stderr == "bascule: `gameId`: expected `str` of the form `[a-z0-9][a-z0-9_-]{0,63}`\n"
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "0", "x", "1e300"])
 def test_a_timeout_that_is_none_is_refused_with_a_sentence(text):
     with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds above zero"):

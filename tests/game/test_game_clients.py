@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from arcade import arcade
+from living import eventually
 from playground import MOD
 
 from bascule.client import Client, Game, SyncClient, SyncGame
@@ -66,7 +67,8 @@ def test_games_are_listed_shown_started_stopped_and_killed(hall):
         other = client.game("other")
         with pytest.raises(Conflict, match="other is stopped"):
             other.tools()
-        assert other.start(wait=PATIENCE).state == "live"
+        other.start()
+        eventually(lambda: other.status().state == "live", "it is live")
         assert "noise/a" in other.show().channels
         assert other.connect().state == "live"
         assert other.stop().state == "stopped"
@@ -240,7 +242,8 @@ def lonely(hall, tmp_path):
 def test_a_game_that_games_toml_does_not_name_is_attached_to_and_asks_for_each_tool(hall, lonely):
     _, socket, token = lonely
     with SyncClient.connect(hall.state) as client:
-        game = client.attach_game("visitor", socket=socket, token_file=str(token), wait=PATIENCE)
+        game = client.attach_game("visitor", socket=socket, token_file=str(token))
+        eventually(lambda: game.status().state == "live", "it is live")
         status = game.status()
         assert (status.state, status.attached, status.started_by) == ("live", True, "local")
         assert "visitor" in {each.game_id for each in client.games()}

@@ -21,7 +21,6 @@ mod.serve()
 
 
 @pytest.mark.req("GAME-LIFE-11")
-@pytest.mark.timeout(300)
 def test_fifty_games_on_one_daemon():
     names = [f"game{number}" for number in range(GAMES)]
     with arcade() as place:

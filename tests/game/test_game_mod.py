@@ -24,6 +24,7 @@ from bascule_mod.schemas import read_signature
 from gabp import messages
 from gabp.envelopes import Mode
 from gabp.errors import ErrorCode
+from patience import PATIENCE
 
 TOKEN = secrets.token_hex(32)
 
@@ -365,7 +366,7 @@ print("asyncio" in sys.modules)
 
 @pytest.mark.req("GAME-SDK-1")
 def test_the_sdk_works_where_only_gabp_and_msgspec_are_installed(tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True, timeout=PATIENCE)
     (packages,) = (tmp_path / "env").glob("lib/python*/site-packages")
     for package in (msgspec, gabp, bascule_mod):
         (packages / package.__name__).symlink_to(Path(package.__file__).parent)
@@ -375,7 +376,7 @@ def test_the_sdk_works_where_only_gabp_and_msgspec_are_installed(tmp_path):
         env={"HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.stderr == ""

@@ -14,6 +14,7 @@ from bascule_mod import Endpoint, Mod, ToolError
 from bascule_mod.pump import Overdue, Pump, PumpFull, Work
 from gabp import messages
 from gabp.errors import ErrorCode
+from patience import PATIENCE
 
 TOKEN = secrets.token_hex(32)
 
@@ -111,7 +112,7 @@ def test_a_call_that_is_not_polled_for_in_time_was_not_executed():
     clock.now += 2
     checking = threading.Thread(target=pump.check)
     checking.start()
-    checking.join(30)
+    checking.join(PATIENCE)
     assert isinstance(done[0], Overdue)
     assert not done[0].executed
     assert "has not called mod.poll() for 6.0 s" in done[0].message
@@ -154,7 +155,7 @@ def test_the_watchdog_names_the_line_a_tool_is_stuck_at():
 
     @mod.tool
     def hang() -> str:
-        release.wait(30)
+        release.wait(PATIENCE)
         return "late"
 
     with pumped(mod), HandBridge(mod) as bridge:
@@ -198,7 +199,7 @@ def test_events_of_many_threads_keep_their_order():
         bridge.wait(lambda: len(bridge.events) == 1600)
         assert [event.seq for event in bridge.events] == list(range(1600))
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE)
 
 
 def test_an_event_above_the_message_limit_is_refused_where_it_is_made():
@@ -224,7 +225,7 @@ def test_what_a_gone_bridge_asked_for_is_not_begun():
         with HandBridge(mod) as bridge:
             bridge.send(messages.TOOLS_CALL, {"name": "x/act"})
             bridge.ask(messages.TOOLS_LIST, {})
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while mod.bridges and time.monotonic() < deadline:
             time.sleep(0.01)
         mod.poll()
@@ -331,7 +332,7 @@ def test_a_call_is_found_by_who_withdraws_it_while_the_game_steps_on():
     # Compared with every tool that is between two steps, while polls take them out and put them back.
     assert pump.withdraw(Curious()) == []
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert threads
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from living import eventually
 
+from patience import PATIENCE
+
 BIN = Path(sys.executable).parent
 KEPT = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 
@@ -77,7 +79,7 @@ def start(daemon, *words, client=None, stdin="", **variables):
 
 def run(daemon, *words, **variables):
     process = start(daemon, *words, **variables)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -92,7 +94,7 @@ def ok(daemon, *words):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=environment(),
         check=False,
     )

@@ -15,10 +15,10 @@ from small_broker import small_broker
 from bascule.local_client import choice, exits, http
 from bascule.local_client.tls import CA_VARIABLE
 from certificates import certificate_in
+from patience import PATIENCE
 
 BIN = Path(sys.executable).parent
 # Far above what any of them takes on a busy machine.
-PATIENCE = 60
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from bascule.local_client.exits import BadAnswer
 from bascule.local_client.http import Conversation, refusal_in
 from bascule.local_client.values import chunk_size, number_in_header
+from patience import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -24,7 +25,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_helper_ends_with_a_sentence(case):
     ours, theirs = socket.socketpair()
@@ -32,7 +32,7 @@ def test_a_helper_ends_with_a_sentence(case):
         theirs.sendall(BROKEN[case])
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(BadAnswer):
-            Conversation(ours, time.monotonic() + 5).whole_answer()
+            Conversation(ours, time.monotonic() + PATIENCE).whole_answer()
 
 
 @pytest.mark.parametrize("value", ["\xb2", "nan", "inf", "-1", "1e9", "9" * 400, "soon"])
@@ -41,7 +41,7 @@ def test_a_time_to_come_back_that_is_no_number_is_none(value):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(head)
-        answer = Conversation(ours, time.monotonic() + 5).whole_answer()
+        answer = Conversation(ours, time.monotonic() + PATIENCE).whole_answer()
     assert refusal_in(answer).retry_after is None
 
 

@@ -235,7 +235,7 @@ def test_any_bytes_are_an_answer_or_a_documented_error(raw):
     with theirs:
         theirs.sendall(raw)
         theirs.shutdown(socket.SHUT_WR)
-        conversation = http.Conversation(ours, http.time.monotonic() + 5)
+        conversation = http.Conversation(ours, http.time.monotonic() + PATIENCE)
         with conversation, contextlib.suppress(exits.DoorError):
             conversation.whole_answer()
 

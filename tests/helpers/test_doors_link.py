@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bascule.foundation import paths
 from bascule.local_client import exits
 from bascule.local_client.link import Frames, LinkSocket, frame
+from patience import PATIENCE
 
 MESSAGES = [{"id": 1, "result": None}, {"method": "x", "params": {"text": "é\n\u2028"}}, {"id": 2, "result": []}]
 
@@ -61,7 +62,7 @@ def test_the_socket_keeps_what_cannot_be_sent_yet(state):
             big = {"text": "x" * 4_000_000}
             link.send(big)
             assert link.unsent
-            peer.settimeout(10)
+            peer.settimeout(PATIENCE)
             frames = Frames()
             got: list = []
             while not got:

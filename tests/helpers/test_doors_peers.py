@@ -144,7 +144,7 @@ def test_the_command_says_whose_program_it_found_and_sends_nothing(loose):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
         )
         assert squatter.received() == b""
@@ -253,7 +253,10 @@ def test_no_stored_token_goes_to_a_port(state, keep_token, monkeypatch):
         for name, *words in commands:
             code = f"import sys; from bascule.programs.helpers.commands import {name}; sys.exit({name}())"
             subprocess.run(
-                [sys.executable, "-c", code, *words, "--state-dir", state], capture_output=True, timeout=60, check=False
+                [sys.executable, "-c", code, *words, "--state-dir", state],
+                capture_output=True,
+                timeout=PATIENCE,
+                check=False,
             )
         received = squatter.received()
     assert received.count(b"HTTP/1.1") >= len(commands)
@@ -320,7 +323,7 @@ def test_half_an_answer_of_netlink_names_nobody(cut):
 
 
 def test_where_the_kernel_shows_no_owners_a_message_is_sent_and_no_token(state, monkeypatch):
-    monkeypatch.setattr(peers, "_TABLE4", "/nonexistent")
+    monkeypatch.setattr(peers, "_TABLE4", f"{state}/none")
     with FakeHttp(("127.0.0.1", 0), [answer(200, [])]) as broker:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{broker.port}")
         door = choice.find_door(state)
@@ -331,7 +334,7 @@ def test_where_the_kernel_shows_no_owners_a_message_is_sent_and_no_token(state, 
 
 
 def test_where_the_kernel_shows_no_owners_bascule_mcp_sends_no_token_either(state, monkeypatch):
-    monkeypatch.setattr(peers, "_TABLE4", "/nonexistent")
+    monkeypatch.setattr(peers, "_TABLE4", f"{state}/none")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
         with pytest.raises(exits.Stranger, match="the token was not sent"):

@@ -14,6 +14,7 @@ from bascule.foundation.agreement import is_ticket_id
 from bascule.local_client import exits
 from bascule.programs.helpers import program, recv, register, reply, send
 from bascule.programs.helpers.seen import handle_of, remember
+from patience import PATIENCE
 
 COMMANDS = {
     "bridge-register": register.main,
@@ -292,7 +293,7 @@ def test_recv_does_not_acknowledge_what_nobody_could_read(serve, state, keep_tok
     code = "import sys; from bascule.programs.helpers.commands import bridge_recv; sys.exit(bridge_recv())"
     with serve(answer(200, {"messages": [MESSAGE]})) as daemon:
         command = [sys.executable, "-c", code, "--agent", "Jerry", "--state-dir", state]
-        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False)
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
         os.close(writing)
     assert (done.returncode, done.stderr) == (exits.UNEXPECTED, b"")
     assert [got.path for got in daemon.got] == ["/agents/Jerry/inbox?waitMs=25000&max=1"]

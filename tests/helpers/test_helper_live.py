@@ -9,6 +9,7 @@ from pathlib import Path
 from living import Living, short_dir
 
 from bascule.local_client import exits
+from patience import PATIENCE
 
 BIN = Path(sys.executable).parent
 KEPT = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
@@ -29,7 +30,7 @@ def run(daemon, *words, stdin=None, **variables):
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         env=environment(**variables),
         check=False,
     )
@@ -65,7 +66,7 @@ def test_two_agents_ask_and_answer_from_their_shells(daemon):
     ticket = header.split("bridge-reply ")[1].split(" ")[0]
     # Without --agent: the command knows who received the ticket.
     ok(daemon, "bridge-reply", ticket, stdin="42\n")
-    out, err = asking.communicate(timeout=60)
+    out, err = asking.communicate(timeout=PATIENCE)
     assert (asking.returncode, out) == (0, "42\n")
     assert f"reply from agent {jerry}" in err
     shown = json.loads(ok(daemon, "bridgectl", "show", ticket, "--agent", spock, "--json"))
@@ -90,7 +91,7 @@ def test_a_handle_of_others_cannot_be_used_without_its_token(daemon):
         done = subprocess.run(
             [BIN / words[0], *words[1:], "--state-dir", f"{daemon.state}-elsewhere"],
             capture_output=True,
-            timeout=60,
+            timeout=PATIENCE,
             env=environment(BRIDGE_BROKER_URL=f"http://127.0.0.1:{daemon.port}", BRIDGE_AGENT_TOKEN="guessed"),
             check=False,
         )
@@ -110,7 +111,9 @@ def test_a_message_that_was_not_printed_comes_again(daemon):
     ticket = ok(daemon, "bridge-send", jerry, "once", "--no-wait").strip()
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(command(daemon, "bridge-recv", "--agent", jerry), stdout=writing, timeout=60, check=False)
+    done = subprocess.run(
+        command(daemon, "bridge-recv", "--agent", jerry), stdout=writing, timeout=PATIENCE, check=False
+    )
     os.close(writing)
     assert done.returncode == exits.UNEXPECTED
     shown = json.loads(ok(daemon, "bridgectl", "show", ticket, "--json"))
@@ -170,14 +173,18 @@ def test_an_asker_waits_through_a_restart_of_the_daemon():
             before.kill()
         with Living(state) as after:
             ok(after, "bridge-reply", "t-1", "yes")
-            assert asking.communicate(timeout=60)[0] == "yes\n"
+            assert asking.communicate(timeout=PATIENCE)[0] == "yes\n"
             assert asking.returncode == 0
 
 
 def test_without_a_daemon_every_command_says_how_to_start_it(state):
     for words in (("bridgectl", "list", "agents"), ("bridgectl", "tail", "events")):
         done = subprocess.run(
-            [BIN / words[0], *words[1:], "--state-dir", state], capture_output=True, timeout=60, text=True, check=False
+            [BIN / words[0], *words[1:], "--state-dir", state],
+            capture_output=True,
+            timeout=PATIENCE,
+            text=True,
+            check=False,
         )
         assert done.returncode == exits.UNREACHABLE
         assert "start it with `bascule up -d`" in done.stderr

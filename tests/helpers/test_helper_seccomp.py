@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bascule.local_client import exits
+from patience import PATIENCE
 
 HERE = Path(__file__).parent
 COMMANDS = Path(sys.executable).parent
@@ -24,7 +25,7 @@ def sandboxed(forbidden: str, state: str, *command: str) -> subprocess.Completed
         [sys.executable, HERE / "without_sockets.py", forbidden, COMMANDS / program, "--state-dir", state, *rest],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         stdin=subprocess.DEVNULL,
     )

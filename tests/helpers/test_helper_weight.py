@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from patience import PATIENCE
+
 # What would double the start-up time. `subprocess` comes late, on the path that starts the daemon.
 HEAVY = {
     *("asyncio", "msgspec", "http", "http.client", "pathlib", "subprocess", "logging", "uuid", "secrets", "ssl"),
@@ -35,7 +37,7 @@ def test_a_command_loads_nothing_heavy(name):
     code = (
         f"import sys, json; sys.path[:0] = {sys.path!r}; import {MODULES[name]}; print(json.dumps(list(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True, timeout=PATIENCE)
     loaded = set(json.loads(done.stdout))
     assert loaded.isdisjoint(HEAVY | OURS), sorted(loaded & (HEAVY | OURS))
 
@@ -45,6 +47,6 @@ def test_a_helper_does_not_load_its_sisters():
         "import sys, bascule.programs.helpers.reply; print([m for m in sys.modules if "
         "m.startswith('bascule.programs.helpers.')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=PATIENCE, text=True)
     assert "send" not in done.stdout
     assert "recv" not in done.stdout

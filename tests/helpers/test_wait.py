@@ -9,6 +9,7 @@ from hook_client import BIN, COMMON, delivery, environment, ok, payload_of, run,
 
 from bascule.local_client import exits
 from bascule.programs.helpers import hook, wait
+from patience import PATIENCE
 
 # -- by hand --
 
@@ -28,7 +29,7 @@ def test_bridge_wait_blocks_until_a_message_comes(daemon, agents):
     jerry, _ = agents
     waiting = start(daemon, "--wait", "60000", "--json", BRIDGE_AGENT_ID=jerry)
     ticket = send(daemon, jerry)
-    out, _ = waiting.communicate(timeout=30)
+    out, _ = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == exits.OK
     assert json.loads(out) == {"agentId": jerry, "unread": 1, "from": ["local"], "oldest": ticket}
 
@@ -126,7 +127,7 @@ def test_a_pipe_that_stays_open_does_not_hold_a_hook(daemon, agents):
     )
     process.stdin.write(payload_of("claude", "UserPromptSubmit"))
     process.stdin.flush()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     assert "1 unread" in process.stdout.read()
     process.stdin.close()
     process.stdout.close()
@@ -153,7 +154,7 @@ def test_a_hook_exits_0_and_prints_nothing_for_any_input(daemon, agents, kind, w
         [BIN / "bridge-wait", "--hook", kind, "--state-dir", daemon.state],
         input=BROKEN[what].encode("utf-8", "surrogateescape"),
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=environment(BRIDGE_AGENT_ID=agents[0]),
         check=False,
     )
@@ -199,5 +200,5 @@ def test_bridge_wait_loads_nothing_heavy():
         "import bascule.programs.helpers.program, bascule.programs.helpers.wait, bascule.programs.helpers.hook; "
         "print(json.dumps(list(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True, timeout=PATIENCE)
     assert HEAVY.isdisjoint(json.loads(done.stdout)), sorted(HEAVY & set(json.loads(done.stdout)))

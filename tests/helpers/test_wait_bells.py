@@ -108,7 +108,7 @@ def test_a_session_that_answers_once_is_not_kept_waiting(daemon, agents, client)
         input=json.dumps(job) + "\n",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=environment(BRIDGE_AGENT_ID=agents[0]),
         check=False,
     )
@@ -123,7 +123,7 @@ def test_a_bell_waits_through_a_restart_of_the_daemon(bell, client):
             before.stop()
         with Living(f"{folder}/s") as after:
             send(after, "Jerry")
-            assert "[bascule] 1 unread" in waiting.communicate(timeout=30)[1]
+            assert "[bascule] 1 unread" in waiting.communicate(timeout=PATIENCE)[1]
             assert waiting.returncode == 2
 
 

@@ -15,6 +15,7 @@ from wires import Caller, LinkWire, Wire, request
 from bascule.surfaces.fair_share import CALLS_PER_TURN, HTTP_CALLS
 from gabp.content_length import frame
 from load_scenes import flood, heavy, until
+from patience import PATIENCE
 
 # Fits into a socket's buffer, so that all of it is there when the daemon goes on.
 FLOOD = 600
@@ -25,7 +26,7 @@ UNFAIR = {"bascule.daemon.compose.CALLS_PER_TURN": 10**9}
 
 def linked(stack, living, name):
     token = Caller(living).register(name).token
-    return stack.enter_context(LinkWire(living.link_socket, seconds=30)).hello(token)
+    return stack.enter_context(LinkWire(living.link_socket, seconds=PATIENCE)).hello(token)
 
 
 def write(wire, method, params, count=1):
@@ -60,7 +61,7 @@ def order_of_calls(living, what, count, who):
         calls = [line["principal"] for line in lines if line["event"] == "call" and line["method"] == what]
         return [each for each in calls if each in who]
 
-    assert until(lambda: len(calls()) >= count, 30)
+    assert until(lambda: len(calls()) >= count, PATIENCE)
     return calls()
 
 
@@ -82,7 +83,7 @@ def calls_before_mine(living, connections, number):
     with ExitStack() as stack:
         flooders = [linked(stack, living, bad)]
         token = _token(living, bad)
-        others = [stack.enter_context(LinkWire(living.link_socket, seconds=30)) for _ in range(connections - 1)]
+        others = [stack.enter_context(LinkWire(living.link_socket, seconds=PATIENCE)) for _ in range(connections - 1)]
         flooders += [each.hello(token) for each in others]
         good = linked(stack, living, mine)
         with stopped(living):

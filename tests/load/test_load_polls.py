@@ -10,6 +10,7 @@ from wires import Caller, Wire, request
 from bascule.daemon.descriptors import RESERVED_FILES, WANTED_FILES, port_share, room_for_connections
 from bascule.surfaces.http.server import MAX_CONNECTIONS
 from load_scenes import Swarm, descriptors, gauge, polls, rss_bytes, threads, until
+from patience import PATIENCE
 
 AGENTS, EACH = 100, 100
 # Threads of the loop's own pool, started when anchors are written and kept.
@@ -42,7 +43,7 @@ def test_polls_that_nobody_answers_end_by_themselves_and_hear_nothing(start):
     with Swarm(target) as swarm:
         swarm.do("send", agents=5, each=10)
         swarm.do("hold", door="tcp", wait_ms=200)
-        assert swarm.do("outcomes", seconds=20)["outcomes"] == {"204": 50}
+        assert swarm.do("outcomes", seconds=PATIENCE)["outcomes"] == {"204": 50}
 
 
 def test_pollers_that_vanish_leave_no_waiter_and_no_descriptor(start):
@@ -51,11 +52,11 @@ def test_pollers_that_vanish_leave_no_waiter_and_no_descriptor(start):
         swarm.do("send", agents=20, each=50)
         before = descriptors(target.pid)
         swarm.do("hold", door="tcp", wait_ms=60_000)
-        assert until(lambda: gauge(target, "bascule_waits") == 1_000, 20)
+        assert until(lambda: gauge(target, "bascule_waits") == 1_000, PATIENCE)
         swarm.process.kill()
         swarm.process.wait()
-    assert until(lambda: gauge(target, "bascule_waits") == 0, 20)
-    assert until(lambda: descriptors(target.pid) < before, 20)
+    assert until(lambda: gauge(target, "bascule_waits") == 0, PATIENCE)
+    assert until(lambda: descriptors(target.pid) < before, PATIENCE)
 
 
 def test_one_poll_above_the_default_limit_is_told_so_and_harms_nobody(start):
@@ -64,7 +65,7 @@ def test_one_poll_above_the_default_limit_is_told_so_and_harms_nobody(start):
         swarm.do("send", agents=2, each=100)
         # 1,100 of each agent; the default is 1,000.
         swarm.do("hold", door="tcp", wait_ms=60_000, copies=11)
-        assert until(lambda: gauge(target, "bascule_waits") == 2_000, 20)
+        assert until(lambda: gauge(target, "bascule_waits") == 2_000, PATIENCE)
         ended = swarm.do("outcomes", seconds=0.1)["outcomes"]
         assert ended == {"429": 200, "open": 2_000}
         # Before the other one sends more than a page of tickets shows.
@@ -92,7 +93,7 @@ def test_one_connection_above_the_limit_hears_503_and_there_is_room_again_after_
     assert wires[0].ask("GET", "/healthz", Caller(living).headers).status == 200
     for wire in wires:
         wire.close()
-    assert until(lambda: _answers(living), 20)
+    assert until(lambda: _answers(living), PATIENCE)
 
 
 def test_a_daemon_with_few_descriptors_says_so_before_it_runs_out_of_them(start):
@@ -113,7 +114,7 @@ def test_a_daemon_with_few_descriptors_says_so_before_it_runs_out_of_them(start)
         with Wire(living.http_socket) as late:
             assert late.head()[0] == 503
         assert descriptors(target.pid) < 240
-    assert until(lambda: _answers(living), 30)
+    assert until(lambda: _answers(living), PATIENCE)
 
 
 @pytest.mark.parametrize("files", [64, 256, 1_024, 20_000, WANTED_FILES, 1_000_000])
@@ -134,7 +135,7 @@ def test_a_daemon_out_of_descriptors_serves_whom_it_has_and_comes_back(start):
         assert good.do("measure", what="ask", seconds=0.3, pause_s=0)["count"] > 0
         for wire in wires:
             wire.close()
-        assert until(lambda: _answers(living), 20)
+        assert until(lambda: _answers(living), PATIENCE)
         assert good.do("measure", what="fresh", seconds=0.1, pause_s=0)["count"] > 0
 
 
@@ -177,8 +178,8 @@ def test_a_client_that_leaves_with_a_request_queued_behind_its_stream_leaves_not
     wires = [Wire(living.tcp) for _ in range(20)]
     for wire in wires:
         wire.send(request("GET", path, agent.headers) + request("GET", "/healthz", agent.headers))
-    assert until(lambda: gauge(target, "bascule_waits") == 20, 20)
+    assert until(lambda: gauge(target, "bascule_waits") == 20, PATIENCE)
     for wire in wires:
         wire.close()
-    assert until(lambda: gauge(target, "bascule_waits") == 0, 20)
-    assert until(lambda: descriptors(target.pid) <= before, 20)
+    assert until(lambda: gauge(target, "bascule_waits") == 0, PATIENCE)
+    assert until(lambda: descriptors(target.pid) <= before, PATIENCE)

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from load_scenes import LORIS, Swarm, descriptors, loris, until
+from patience import PATIENCE
 
 EACH = 1_000 if os.environ.get("BASCULE_LONG") else 250
 # Head and body each have 10 s; the bound is 15.
@@ -22,7 +23,7 @@ def test_a_thousand_slow_connections_are_cut_and_a_good_client_goes_on(start, re
     assert seen["left"] == 0
     assert seen["cut"] == EACH * len(LORIS)
     # Counted from their own beginning; what a busy machine adds is the machine's.
-    assert seen["longest_s"] < CUT_SECONDS
+    assert seen["longest_s"] < CUT_SECONDS + 10 * seen["alone"]["p99_ms"] / 1_000
     answers = seen["said"]
     assert answers.pop("lost") == 2 * EACH, "silent ones and half heads get no answer"
     assert answers.pop("400") == EACH, "a body that does not come is said to"
@@ -30,7 +31,7 @@ def test_a_thousand_slow_connections_are_cut_and_a_good_client_goes_on(start, re
     assert not answers
     assert seen["loaded"]["count"] > 0
     assert seen["loaded"]["p99_ms"] < max(STALL_MS, 10 * seen["alone"]["p99_ms"])
-    assert until(lambda: descriptors(target.pid) <= before, 20)
+    assert until(lambda: descriptors(target.pid) <= before, PATIENCE)
 
 
 @pytest.mark.parametrize("style", LORIS)

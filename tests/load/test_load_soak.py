@@ -21,6 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LONG = bool(os.environ.get("BASCULE_LONG"))
 WARM_UP_SECONDS = 300 if LONG else 5
 SECONDS = 3_600 if LONG else 15
+# And so much work, however long a busy machine takes: less says nothing of what it leaves behind.
+WARM_UP_ACTS = 20_000
+ACTS = 20_000
 # A client's process lives so long before it is killed in the middle of what it does.
 LIFE_SECONDS = 7.0
 # The issue's bound, and what a minute cannot tell from it: caches with a bound of their own that still fill, and the
@@ -110,18 +113,18 @@ class Soak:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         os.kill(self.pid, signal.SIGUSR1)
-        assert until(lambda: os.path.exists(path), 30)
+        assert until(lambda: os.path.exists(path), PATIENCE)
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 
     def sample(self):
         return self.acts, rss_bytes(self.pid)
 
-    def watch(self, seconds):
-        """(acts, RSS) again and again."""
+    def watch(self, seconds, acts):
+        """(acts, RSS) again and again, for that time and that work."""
         samples = [self.sample()]
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while not self.trouble and (time.monotonic() < end or self.acts < samples[0][0] + acts):
             time.sleep(0.25)
             samples.append(self.sample())
         return samples
@@ -142,14 +145,14 @@ def leaks(samples):
     return mb_per_100_000(samples) * acts > MAX_MB_PER_100_000 * acts + SLACK_MB
 
 
-@pytest.mark.timeout(WARM_UP_SECONDS + SECONDS + 120)
+@pytest.mark.timeout(WARM_UP_SECONDS + SECONDS + 2 * PATIENCE)
 def test_churn_for_a_while_leaves_nothing_behind(record_property):
     with contextlib.ExitStack() as stack:
         soak = Soak(stack)
         quiet = soak.held()
         fds, workers = descriptors(soak.pid), threads(soak.pid)
-        soak.watch(WARM_UP_SECONDS)
-        samples = soak.watch(SECONDS)
+        soak.watch(WARM_UP_SECONDS, WARM_UP_ACTS)
+        samples = soak.watch(SECONDS, ACTS)
         soak.still()
         assert not soak.trouble, soak.trouble
         slope = mb_per_100_000(samples)
@@ -161,14 +164,13 @@ def test_churn_for_a_while_leaves_nothing_behind(record_property):
             left = soak.held()
             return not any(left["tables"][name] for name in ENDING)
 
-        gone = until(settled, 60)
+        gone = until(settled, PATIENCE)
         figures = {"acts": soak.acts, "mb_per_100_000": slope, "rss_mb": samples[-1][1] / 1e6, "tables": left["tables"]}
         record_property("soak", figures)
         sys.stdout.write(f"soak: {json.dumps(figures)}\n")
-        assert samples[-1][0] - samples[0][0] > 1_000, "there was work"
         assert gone, left["tables"]
         assert not leaks(samples), figures
-        assert until(lambda: descriptors(soak.pid) <= fds + 5, 20)
+        assert until(lambda: descriptors(soak.pid) <= fds + 5, PATIENCE)
         # The loop's own pool, once started, is kept.
         assert threads(soak.pid) <= workers + (os.cpu_count() or 1) + 4
         assert zombies(soak.pid) == 0
@@ -187,8 +189,8 @@ def test_a_planted_leak_is_seen():
     # The control: the same judge, and a daemon that keeps 40 kB of every call.
     with contextlib.ExitStack() as stack:
         soak = Soak(stack, leak=40_000, mcp="off")
-        assert until(lambda: soak.acts > 0 or soak.trouble, 30)
+        assert until(lambda: soak.acts > 0 or soak.trouble, PATIENCE)
         assert not soak.trouble, soak.trouble
         samples = [soak.sample()]
-        assert until(lambda: samples.append(soak.sample()) or soak.acts > samples[0][0] + 1_000, 60)
+        assert until(lambda: samples.append(soak.sample()) or soak.acts > samples[0][0] + 1_000, PATIENCE)
         assert leaks(samples)

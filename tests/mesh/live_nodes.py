@@ -9,6 +9,7 @@ from living import Living, eventually, short_dir
 from wires import LinkWire
 
 from inside import CHEAP_PASSPHRASE
+from patience import PATIENCE
 from ports import free_port
 
 PASSPHRASE = "correct horse battery staple"
@@ -67,7 +68,7 @@ class LiveNode:
     def ask_and_die(self, method: str, /, **params: Any) -> None:
         """A call whose daemon dies on the way."""
         self.wire.request(method, params)
-        self.daemon.process.wait(60)
+        self.daemon.process.wait(PATIENCE)
         self.wire.close()
 
     def kill(self) -> None:

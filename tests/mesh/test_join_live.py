@@ -17,6 +17,7 @@ from terminal import on_a_terminal
 from wires import Caller, LinkWire
 
 from bascule.mesh.join_code import read_code, write_code
+from patience import PATIENCE
 from ports import free_port
 
 TYPED = ("Passphrase: ", PASSPHRASE)
@@ -345,7 +346,7 @@ def test_a_joiner_that_dies_on_the_way_goes_on_or_begins_again_with_the_same_cod
         else:
             laptop.join(code)
             desk.accept("laptop")
-            laptop.daemon.process.wait(60)
+            laptop.daemon.process.wait(PATIENCE)
             laptop.wire.close()
             laptop.start()
         laptop.await_standing("member")

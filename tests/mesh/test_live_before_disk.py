@@ -5,6 +5,8 @@ from live_nodes import LiveNode, live_nodes
 from living import eventually
 from wires import LinkWire
 
+from patience import PATIENCE
+
 
 class _Agent:
     """An agent of a node, whose daemon may die and come again."""
@@ -54,7 +56,7 @@ def test_a_daemon_that_dies_as_it_hands_over_or_shows_what_is_not_on_its_disk_ge
         with jerry.wire() as waiting, ada.wire() as wire:
             waiting.request("inbox.take", {"agentId": "Jerry", "waitMs": 50_000})
             wire.call("messages.send", {"agentId": "Jerry@laptop", "payload": "1", "ticketId": "one"})
-            laptop.daemon.process.wait(60)
+            laptop.daemon.process.wait(PATIENCE)
         laptop.wire.close()
         laptop.start()
         message = jerry.take()
@@ -71,7 +73,7 @@ def test_a_daemon_that_dies_as_it_hands_over_or_shows_what_is_not_on_its_disk_ge
                 "messages.send", {"agentId": "Jerry@laptop", "payload": "2", "ticketId": "two", "waitMs": 50_000}
             )
             jerry.reply(jerry.take(), "second")
-            desk.daemon.process.wait(60)
+            desk.daemon.process.wait(PATIENCE)
         desk.wire.close()
         desk.start()
         assert _replies(desk, "two") == ["second"]

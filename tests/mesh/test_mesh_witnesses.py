@@ -13,6 +13,7 @@ from machines import Machine, Machines
 
 from bascule.daemon.composition import SWEEP_EVERY_MS
 from bascule.mesh.protocol import MAX_LIVES
+from patience import PATIENCE
 
 
 def talk(pair: Machines, count: int) -> None:
@@ -98,7 +99,7 @@ def test_of_a_machine_with_another_key_nothing_is_held_that_one_before_it_said(p
 
 def verify(state: str, *more: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-P", "-m", "bascule.cli.start", "ledger", "verify", "--state-dir", state, *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.mark.req("MESH-TICKET-8")

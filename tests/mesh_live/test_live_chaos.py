@@ -57,7 +57,6 @@ def check(seed, seconds, **options):
 
 
 @pytest.mark.req("MESH-M-1", "MESH-M-2", "MESH-M-3", "MESH-DAY-6")
-@pytest.mark.timeout(300)
 def test_some_chaotic_seconds_lose_nothing_and_do_nothing_twice():
     check(int(os.environ.get("BASCULE_SEED", random.randrange(10**6))), SECONDS)
 
@@ -89,7 +88,6 @@ arrivals.Arrivals._offer = offer
 @pytest.mark.req("MESH-DAY-6")
 @pytest.mark.parametrize(("bug", "word"), [(_RECEIPT_FIRST, "lost"), (NO_DEDUP, "twice")], ids=["receipt", "dedup"])
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_a_guard_that_is_off_is_seen(bug, word):
     faults, *_ = play(1, 10, bug=bug, rest=5.0)
     assert any(f": {word}" in fault for fault in faults), faults[:10]

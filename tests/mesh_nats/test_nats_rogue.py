@@ -21,8 +21,8 @@ from bascule.mesh.machine.login import BusFault, Login
 from bascule.mesh.machine.nats_post import MAX_FAULTS, NatsPost
 from bascule.mesh.ports import Board, Fault
 from certificates import certificate_in
+from patience import PATIENCE
 
-PATIENCE = 20.0
 INFO = b'INFO {"version":"2.15.1","max_payload":1048576,"nonce":"n"}\r\n'
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

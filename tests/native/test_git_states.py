@@ -15,7 +15,7 @@ from patience import PATIENCE
 def git(directory, *words):
     identity = ["-c", "user.email=a@example.org", "-c", "user.name=a", "-c", "commit.gpgsign=false"]
     done = subprocess.run(
-        ["git", *identity, *words], cwd=directory, check=True, capture_output=True, text=True, timeout=60
+        ["git", *identity, *words], cwd=directory, check=True, capture_output=True, text=True, timeout=PATIENCE
     )
     return done.stdout.strip()
 

@@ -27,8 +27,6 @@ FILES = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json", "gemin
 CLIENT = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "claude-code", "version": "1"}}
 
-pytestmark = pytest.mark.timeout(1_800 if LONG else 300)
-
 
 class Hooks:
     """What is installed, and how to call it."""
@@ -43,7 +41,9 @@ class Hooks:
         codex.write_text("#!/bin/sh\n[ $1 = --version ] && echo codex-cli 0.166.0\nexit 0\n")
         codex.chmod(0o755)
         words = ["on", *FILES, "--yes", "--no-service", "--home", home, "--state-dir", self.state]
-        subprocess.run([BIN / "bascule", *words], env=self.environment, check=True, capture_output=True, timeout=90)
+        subprocess.run(
+            [BIN / "bascule", *words], env=self.environment, check=True, capture_output=True, timeout=PATIENCE
+        )
         self._hooks = {name: json.loads((home / file).read_text())["hooks"] for name, file in FILES.items()}
 
     def at(self, client, event, *, bell):

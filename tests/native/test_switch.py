@@ -203,6 +203,24 @@ def test_a_settings_file_that_cannot_be_read_leaves_out_its_client_alone(tmp_pat
     assert set(tree(tmp_path)) == {str(Path(HOOKS[broken]).parent), HOOKS[broken]}
 
 
+@pytest.mark.parametrize("broken", HOOKS)
+def test_a_settings_file_that_cannot_be_written_leaves_out_its_client_alone(tmp_path, broken):
+    """As where the settings are links into a file system that is read-only."""
+    path = tmp_path / HOOKS[broken]
+    path.parent.mkdir()
+    path.symlink_to("/proc/none/settings.json")
+    done = switch(tmp_path, "on", *HOOKS, check=False)
+    assert done.returncode == 1
+    assert f"{broken} is left out: {path} cannot be written" in done.stderr
+    others = set(HOOKS) - {broken}
+    assert {each for each in HOOKS if (tmp_path / HOOKS[each]).exists()} == others
+    assert f"New sessions of {', '.join(each for each in HOOKS if each in others)} report what they do" in done.stdout
+    # The control: once it can be written that client is all that is missing.
+    path.unlink()
+    switch(tmp_path, "on", broken)
+    assert {each for each in HOOKS if (tmp_path / HOOKS[each]).exists()} == set(HOOKS)
+
+
 @pytest.mark.parametrize(
     "text",
     ['a = 1\r\nb = 2\n[c]\nd = "e"', 'a = 1\nb = 2\r\n[c]\nd = "e"\r\n', 'a = 1\nb = 2\n[c]\nd = "e"', "a = 1"],

@@ -10,6 +10,7 @@ import pytest
 
 from bascule.foundation.errors import Conflict
 from native_scene import git, make_project, snapshot
+from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
 
@@ -24,7 +25,7 @@ def bascule(scene, *words):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 

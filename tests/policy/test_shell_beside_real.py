@@ -8,6 +8,7 @@ import pytest
 
 from bascule.kernel.policy.facts import facts_of
 from bascule.kernel.policy.zones import Project
+from patience import PATIENCE
 
 _LINES = [
     "rm ~ x", "rm ~/x", "rm $HOME/y", 'rm "$HOME"', "rm '~'", "rm \\~", 'rm "~/x"', "rm ~/'a b'", "d=~/q; rm $d",
@@ -38,7 +39,7 @@ def test_what_a_real_shell_gives_to_rm_was_foreseen(tmp_path, shell):
     project = Project(str(root), str(home))
     for line in _LINES:
         log.write_text("")
-        subprocess.run([shell, "-c", line], cwd=root, env=environment, check=False, timeout=30)
+        subprocess.run([shell, "-c", line], cwd=root, env=environment, check=False, timeout=PATIENCE)
         given_to_rm = [os.path.normpath(path) for path in log.read_text().splitlines()]
         assert given_to_rm, line
         facts = facts_of("native.shell", {"command": line, "cwd": str(root), "root": str(root), "home": str(home)})

@@ -14,6 +14,7 @@ from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.shell.reading import read
 from bascule.kernel.rows import Effect
 from bascule.testing.policies import standard
+from patience import PATIENCE
 
 JERRY = agent_principal("Jerry")
 WAYS = corpus.denied()
@@ -101,7 +102,7 @@ def test_the_ways_are_real(tmp_path):
             stdin=subprocess.DEVNULL,
             # A pipe: what runs in the background holds it open, and so is waited for.
             capture_output=True,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
         )
         if not (directory / "ran").exists():

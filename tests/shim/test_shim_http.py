@@ -16,6 +16,7 @@ from wires import Caller
 from bascule.programs.mcp_stdio.held_names import HeldNames
 from bascule.surfaces.mcp.recent import RECENT_URI
 from certificates import certificate_in
+from patience import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +285,7 @@ def test_only_loopback_is_spoken_to(state, url):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env={**os.environ, "BRIDGE_BROKER_URL": url},
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 2

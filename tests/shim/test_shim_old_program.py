@@ -13,6 +13,8 @@ import pytest
 from living import Living, short_dir
 from raw_client import RawClient
 
+from patience import PATIENCE
+
 # The last one whose program carried out tools by itself.
 OLD = "94de70c"
 ROOT = Path(__file__).parent.parent.parent
@@ -24,11 +26,17 @@ def old_source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("old")
     archive = folder / "old.tar"
     made = subprocess.run(
-        ["git", "-C", ROOT, "archive", "--output", archive, OLD, "src"], capture_output=True, timeout=60, check=False
+        ["git", "-C", ROOT, "archive", "--output", archive, OLD, "src"],
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
     )
     if made.returncode != 0:
         asked = ["git", "-C", ROOT, "rev-parse", "--is-shallow-repository"]
-        whole = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False).stdout.strip() == "false"
+        whole = (
+            subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE, check=False).stdout.strip()
+            == "false"
+        )
         # A clone with its whole history has it; one without cannot, in CI either.
         assert not (whole and os.environ.get("CI") == "true"), made.stderr
         pytest.skip(f"this checkout has no commit {OLD}: a shallow clone, or no git")
@@ -57,7 +65,7 @@ def test_an_old_program_asks_and_answers_and_works_with_the_daemon_of_today(daem
         env={**os.environ, "PYTHONPATH": str(old_source)},
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     assert where.stdout.startswith(str(old_source)), "the control: it is the old package that runs"

@@ -7,6 +7,8 @@ import pytest
 from fake_link import FakeLink
 from raw_client import COMMAND, RawClient
 
+from patience import PATIENCE
+
 
 def names(client):
     return [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
@@ -75,7 +77,7 @@ def test_an_unknown_choice_is_refused_with_the_list(state, options, expected):
         [*COMMAND, "--state-dir", state, *options],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 2
@@ -83,12 +85,14 @@ def test_an_unknown_choice_is_refused_with_the_list(state, options, expected):
 
 
 def test_help_names_the_choices():
-    done = subprocess.run([*COMMAND, "--help"], capture_output=True, encoding="utf-8", timeout=30, check=True)
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, encoding="utf-8", timeout=PATIENCE, check=True)
     for word in ("--toolset", "agents,workspace,games,desktop", "--trust-label", "colleague", "--no-rename"):
         assert word in done.stdout
 
 
 def test_the_list_of_tools_is_not_read_before_it_is_needed():
     code = "from bascule.programs.mcp_stdio import command, tools; print(tools._read)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=PATIENCE, check=True
+    )
     assert done.stdout.strip() == "{}"

@@ -3,14 +3,15 @@
 import pytest
 from driving import BY_NAME, Script, refusal
 
-from bascule.foundation.errors import InvalidRequest, PolicyDenied
+from bascule.foundation.errors import Conflict, InvalidRequest, PolicyDenied
 from bascule.game.tools import SHOWN_CHARS
 from bascule.kernel.tool import Retry
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
 from gabp.errors import ErrorCode
 
 ARENA = {"gameId": "arena", "state": "live", "tools": 3}
-LISTED = {"games": [ARENA, {"gameId": "guess", "state": "stopped"}]}
+GUESS = {"gameId": "guess", "state": "stopped"}
+LISTED = {"games": [ARENA, GUESS]}
 
 
 def use(name, arguments, *answers):
@@ -35,6 +36,33 @@ def test_a_call_without_a_clear_game_asks_which_one():
     assert refused.value.hint == "games_start one of: guess"
 
 
+@pytest.mark.parametrize("tool", ["shop_arena_move", "shop.arena.move", "shop/buy"])
+def test_a_tool_that_names_its_game_is_called_in_it_while_several_run(tool):
+    two = {"games": [ARENA, {"gameId": "shop", "state": "live"}]}
+    script = use("games_call_tool", {"tool": tool}, two, {"executed": "yes", "result": 1})
+    assert script.asked[1].params["gameId"] == "shop"
+    detail = use("games_tool_detail", {"tool": tool}, two, {"inputSchema": {}})
+    assert detail.asked[1].params["gameId"] == "shop"
+
+
+@pytest.mark.parametrize("tool", ["shopping/buy", "shop", "a_b/x"])
+def test_a_tool_that_names_no_game_or_two_is_asked_about(tool):
+    running = [{"gameId": name, "state": "live"} for name in ("shop", "a", "a_b")]
+    with pytest.raises(InvalidRequest, match="several games run"):
+        use("games_call_tool", {"tool": tool}, {"games": running})
+
+
+def test_a_game_that_runs_already_is_no_failure_for_who_starts_it():
+    already = refusal("conflict", "arena is live already")
+    result = use("games_start", {"gameId": "arena"}, already, ARENA).result
+    assert (result["state"], result["next"], result["note"]) == ("live", "games_tool_names", "it ran already")
+    # The controls: one that does not run was refused for another reason, and a game that is reached is not started.
+    with pytest.raises(Conflict, match="as many as may"):
+        use("games_start", {"gameId": "guess"}, refusal("conflict", "50 games run already, as many as may"), GUESS)
+    with pytest.raises(Conflict, match="not running"):
+        use("games_connect", {"gameId": "guess"}, refusal("conflict", "guess is not running"))
+
+
 def test_a_call_is_never_repeated_and_ends_before_the_client_gives_up():
     arguments = {"gameId": "arena", "tool": "a/b", "timeout": 900}
     script = use("games_call_tool", arguments, {"executed": "yes", "result": None})
@@ -42,7 +70,11 @@ def test_a_call_is_never_repeated_and_ends_before_the_client_gives_up():
     assert BY_NAME["games_call_tool"].retry is Retry.NEVER
     assert asked.params["timeoutMs"] == SLICE_MS
     assert asked.params["inlineBytes"] == SHOWN_CHARS
+    assert script.result.pop("note") == "waits at most 45 s, not 900"
     assert script.result == {"status": "ok", "executed": "yes", "result": None}
+    # The control: what fits is waited for, and there is nothing to say.
+    script = use("games_call_tool", {**arguments, "timeout": 45}, {"executed": "yes", "result": None})
+    assert (script.asked[0].params["timeoutMs"], "note" in script.result) == (SLICE_MS, False)
 
 
 def test_the_wait_for_a_start_is_given_as_in_gabs():
@@ -51,6 +83,7 @@ def test_the_wait_for_a_start_is_given_as_in_gabs():
     assert script.result["next"] == "games_status"
     script = use("games_connect", {"gameId": "guess", "timeout": 3600}, ARENA)
     assert script.asked[0].params["waitMs"] == SLICE_MS
+    assert script.result["note"] == "waits at most 45 s, not 3600"
     # The control: without it the daemon's own time counts.
     assert use("games_start", {"gameId": "guess"}, ARENA).asked[0].params == {"gameId": "guess"}
 

@@ -166,7 +166,7 @@ def test_tls_connections_above_the_limit_keep_no_descriptor():
             with contextlib.suppress(OSError):
                 held.enter_context(trusting.wrap_socket(plain, suppress_ragged_eofs=False))
         # A connection that waits for its peer's end of TLS goes after asyncio's 30 s.
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE
         while descriptors(daemon) > before + 2:
             assert time.monotonic() < deadline, "they are closed"
             time.sleep(0.05)

@@ -128,7 +128,7 @@ class Person:
             self._master = -1
         if self.code is None:
             try:
-                self._reap(time.monotonic() + 10)
+                self._reap(time.monotonic() + PATIENCE)
             except AssertionError:
                 os.kill(self._pid, signal.SIGKILL)
                 self._reap(time.monotonic() + PATIENCE)

@@ -25,7 +25,7 @@ PASTES = 10_000 if os.environ.get("BASCULE_LONG") else 2_000
 CURSES = "import curses;curses.wrapper(lambda s:(s.border(*map(ord,'||--++++')),s.addstr(1,2,'full'),s.getch()))"
 
 
-def bascule(daemon, server, *words, seconds=30):
+def bascule(daemon, server, *words, seconds=PATIENCE):
     return subprocess.run(
         [f"{BIN}/bascule", "tmux", *words],
         capture_output=True,
@@ -259,7 +259,7 @@ def test_a_registered_pane_is_rung_in_and_its_agent_lives_as_long_as_it(server, 
     subprocess.run(
         [f"{BIN}/bridge-register", "--state-dir", daemon.state, "--agent", agents[0], "--type", "dash", "--pane", pane],
         check=True,
-        timeout=30,
+        timeout=PATIENCE,
         capture_output=True,
     )
     ring = subprocess.Popen(
@@ -290,7 +290,7 @@ def test_a_pane_with_an_unknown_program_is_not_typed_into(server, daemon, agents
     subprocess.run(
         [f"{BIN}/bridge-register", "--state-dir", daemon.state, "--agent", agents[0], "--type", "vms", "--pane", pane],
         check=True,
-        timeout=30,
+        timeout=PATIENCE,
         capture_output=True,
     )
     ring = subprocess.Popen(

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 
@@ -13,7 +12,7 @@ from person import Person
 from bascule.broker.cli import watch
 from bascule.cli.top import Painter, Snapshot, render
 from bascule.client import SyncClient
-from patience import PATIENCE
+from patience import PATIENCE, cpu_seconds
 
 STATUS = {"version": "1", "agentsOnline": 1, "agents": 2, "ticketsOpen": 1}
 AGENTS = [
@@ -82,12 +81,6 @@ def top(daemon):
     person = Person([sys.executable, "-P", "-m", "bascule.cli.start", "top", "--state-dir", daemon.state], columns=120)
     yield person
     person.leave()
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_top_is_live_quiet_and_leaves_the_terminal_as_it_was(top, daemon, agents, sender):

@@ -288,7 +288,7 @@ def test_a_flood_of_output_is_passed_on_without_a_dam(daemon, agents, record_pro
         [*words, "--agent", agents[0], "--", "sh", "-c", flood],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     record_property("seconds", round(time.perf_counter() - begun, 2))

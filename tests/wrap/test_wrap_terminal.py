@@ -10,6 +10,8 @@ import pytest
 from living import eventually
 from person import Person
 
+from patience import PATIENCE
+
 CURSES = """
 import curses, sys
 
@@ -195,7 +197,12 @@ def test_sigterm_reaches_the_program_and_a_shell_that_ignores_it_is_hung_up(wrap
 def piped(daemon, agent, *command, stdin, **more):
     words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
     return subprocess.run(
-        [*words, "--agent", agent, "--", *command], input=stdin, capture_output=True, timeout=30, check=False, **more
+        [*words, "--agent", agent, "--", *command],
+        input=stdin,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+        **more,
     )
 
 
@@ -213,7 +220,11 @@ def test_without_a_terminal_the_program_has_one_and_its_exit_code_counts(daemon,
     words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
     with path.open("rb") as file:
         done = subprocess.run(
-            [*words, "--agent", agents[1], "--", "wc", "-l"], stdin=file, capture_output=True, timeout=30, check=False
+            [*words, "--agent", agents[1], "--", "wc", "-l"],
+            stdin=file,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
         )
     assert done.stdout.strip() == b"5000"
 
@@ -247,7 +258,7 @@ def test_a_reader_that_leaves_ends_the_program_as_a_pipe_would(daemon, agents):
     ) as running:
         assert running.stdout.readline() == b"y\n"
         running.stdout.close()
-        assert running.wait(timeout=30) == 128 + signal.SIGPIPE
+        assert running.wait(timeout=PATIENCE) == 128 + signal.SIGPIPE
         assert running.stderr.read() == b""
 
 
@@ -258,7 +269,7 @@ def test_output_that_finds_no_room_is_reported(daemon, agents):
             stdin=subprocess.DEVNULL,
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
         )
     assert done.stderr == b"bridge-wrap: the program's output is not complete: No space left on device\n"
@@ -271,7 +282,7 @@ def test_a_recording_that_finds_no_room_costs_the_person_nothing(daemon, agents,
             wrapper(daemon, agents[1], "seq", "5000", options=["--record", path]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
         )
         assert (recorded.returncode, recorded.stdout, recorded.stderr) == (0, done.stdout, expected)
@@ -281,7 +292,7 @@ def test_a_recording_that_finds_no_room_costs_the_person_nothing(daemon, agents,
     subprocess.run(
         wrapper(daemon, agents[1], "true", options=["--record", str(kept)]),
         stdin=subprocess.DEVNULL,
-        timeout=30,
+        timeout=PATIENCE,
         check=True,
     )
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -290,7 +301,7 @@ def test_a_recording_that_finds_no_room_costs_the_person_nothing(daemon, agents,
 def test_without_any_descriptors_the_program_runs_and_nothing_is_taken_for_keys(daemon, agents):
     """0, 1 and 2 would be the next sockets and pipes that are opened."""
     command = wrapper(daemon, agents[0], "sh", "-c", "read line && exit 9; test -t 0 && exit 7")
-    done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], timeout=30, check=False)
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], timeout=PATIENCE, check=False)
     assert done.returncode == 7
 
 
@@ -304,7 +315,9 @@ def test_a_daemon_that_is_away_does_not_keep_the_program_from_running(agents, tm
         str(tmp_path / "s"),
         "--no-start",
     ]
-    done = subprocess.run([*words, "--agent", "J", "--", "echo", "ran"], capture_output=True, timeout=30, check=False)
+    done = subprocess.run(
+        [*words, "--agent", "J", "--", "echo", "ran"], capture_output=True, timeout=PATIENCE, check=False
+    )
     assert (done.returncode, done.stdout) == (0, b"ran\n")
     assert b"Bascule is not running" in done.stderr
     assert b"going on without it; J joins when it runs" in done.stderr
@@ -324,7 +337,7 @@ def test_wrong_usage_is_reported_with_what_to_write(words, expected):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "bascule.programs.wrap.command", *words],
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
         text=True,
     )

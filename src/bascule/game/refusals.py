@@ -24,7 +24,7 @@ _BY_CODE: Final[dict[int, type[BasculeError]]] = {
 _HINTS: Final[dict[int, str]] = {
     ErrorCode.TOOL_NOT_FOUND: "`bascule games tools` and games_tool_names list the tools",
     ErrorCode.METHOD_NOT_FOUND: "`bascule games show` says what the game's mod offers",
-    ErrorCode.INVALID_PARAMS: "details.gabp.data has the tool's inputSchema",
+    ErrorCode.INVALID_PARAMS: "the error's data has the tool's inputSchema",
     ErrorCode.TOOL_UNAVAILABLE: "look into it, acknowledge the attention by its id, then call again",
 }
 

@@ -12,6 +12,10 @@ from gabp.errors import ErrorCode
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
+def begins_with(tool: str, game: str) -> bool:
+    return _NOT_IN_A_NAME.sub("_", tool).startswith(f"{game}_")
+
+
 async def call_by_any_name(me: Session, method: str, params: dict[str, Any]) -> Result:
     """A call about a tool by its own name, or by the one that GABS would have made of it."""
     try:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from bascule.foundation.errors import BasculeError, InvalidRequest
-from bascule.game.tool_names import call_by_any_name
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest
+from bascule.game.tool_names import begins_with, call_by_any_name
 from bascule.kernel.tool import (
     ACTS,
     BOOLEAN,
@@ -113,15 +113,39 @@ class StartArguments(GameArguments, frozen=True, kw_only=True):
 def _life(method: str, following: str | None = None) -> Run:
     async def call(me: Session, arguments: Arguments) -> Result:
         params = given(arguments)
+        notes: list[str] = []
         if "timeout" in params:
             # How long to wait for it, as in GABS: it goes on starting all the same.
-            params["waitMs"] = min(params.pop("timeout") * 1000, me.slice_ms)
-        out = _short(await me.call(method, params))
+            params["waitMs"] = _wait_ms(me, params.pop("timeout"), notes)
+        try:
+            out = _short(await me.call(method, params))
+        except Conflict:
+            if method != "games.start":
+                raise
+            # What was wanted is so already. A stopped one was refused for another reason: too many run.
+            out = _short(await me.call("games.status", {"gameId": params["gameId"]}))
+            if out["state"] == "stopped":
+                raise
+            notes.append("it ran already")
         if following is not None and out["state"] in ("starting", "reconnecting", "live"):
             out["next"] = following if out["state"] == "live" else "games_status"
-        return out
+        return _noted(out, notes)
 
     return call
+
+
+def _wait_ms(me: Session, seconds: int, notes: list[str]) -> int:
+    """As long as a call may wait: clients give up soon after."""
+    most = max(1, me.slice_ms // 1000)
+    if seconds > most:
+        notes.append(f"waits at most {most} s, not {seconds}")
+    return min(seconds, most) * 1000
+
+
+def _noted(out: Result, notes: list[str]) -> Result:
+    if notes:
+        out["note"] = "; ".join([*([out["note"]] if "note" in out else []), *notes])
+    return out
 
 
 class FindToolsArguments(MaybeGameArguments, frozen=True, kw_only=True):
@@ -180,7 +204,7 @@ class ToolDetailArguments(Arguments, frozen=True, kw_only=True):
     result={"inputSchema": OBJECT},
 )
 async def tool_detail(me: Session, arguments: ToolDetailArguments) -> Result:
-    params = {"gameId": await _game(me, arguments.game_id), "tool": arguments.tool}
+    params = {"gameId": await _game(me, arguments.game_id, arguments.tool), "tool": arguments.tool}
     return await call_by_any_name(me, "games.tool", params)
 
 
@@ -203,13 +227,14 @@ class CallToolArguments(Arguments, frozen=True, kw_only=True):
     always=("status",),
 )
 async def call_tool(me: Session, arguments: CallToolArguments) -> Result:
-    game = await _game(me, arguments.game_id)
+    game = await _game(me, arguments.game_id, arguments.tool)
+    notes: list[str] = []
     wanted = DEFAULT_TIMEOUT_SECONDS if arguments.timeout is UNSET else arguments.timeout
     params = {
         "gameId": game,
         "tool": arguments.tool,
         "arguments": arguments.arguments or {},
-        "timeoutMs": max(1, min(wanted, me.slice_ms // 1000)) * 1000,
+        "timeoutMs": _wait_ms(me, wanted, notes if arguments.timeout is not UNSET else []),
         "inlineBytes": SHOWN_CHARS,
     }
     try:
@@ -218,13 +243,13 @@ async def call_tool(me: Session, arguments: CallToolArguments) -> Result:
         error = (refused.details or {}).get("gabp")
         if error is None:
             raise
-        return _failed(refused, error)
+        return _noted(_failed(refused, error), notes)
     out = Result({name: answer[name] for name in ("executed", "note") if name in answer}, status="ok")
     if "resource" in answer:
         out.update(resource=answer["resource"], next="games_read_resource")
     else:
         out["result"] = answer.get("result")
-    return out
+    return _noted(out, notes)
 
 
 def _failed(refused: BasculeError, sent: dict[str, Any]) -> Result:
@@ -357,14 +382,17 @@ def _joined(params: dict[str, Any], name: str) -> dict[str, Any]:
     return {**params, name: ",".join(params[name])} if name in params else params
 
 
-async def _game(me: Session, wanted: str | UnsetType) -> str:
-    """The game meant: the one named, else the only one that runs."""
+async def _game(me: Session, wanted: str | UnsetType, tool: str = "") -> str:
+    """The game meant: the one named, else the only one that runs, else the one that the tool's name begins with."""
     if wanted is not UNSET:
         return wanted
     listed = (await me.call("games.list", {}))["games"]
     running = [each["gameId"] for each in listed if each["state"] != "stopped"]
     if len(running) == 1:
         return str(running[0])
+    named = [game for game in running if begins_with(tool, game)]
+    if len(named) == 1:
+        return str(named[0])
     if running:
         raise InvalidRequest("several games run", hint=f"give gameId: {', '.join(running)}")
     names = ", ".join(each["gameId"] for each in listed) or "none; the user names games in games.toml"
@@ -379,7 +407,7 @@ start = tool(
     "games_start",
     "Start game",
     "Start a game and connect to it.",
-    uses=("games.start",),
+    uses=("games.start", "games.status"),
     hints=SETS,
     retry=Retry.NEVER,
     ignored=("profile", "launchInputs", "resetEndpoint"),

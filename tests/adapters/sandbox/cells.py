@@ -47,6 +47,8 @@ class Space:
         self.sandboxes = sandboxes
         self.sandbox = sandbox
         self.path = Path(folder.path)
+        # Of the last command.
+        self.process_id = ""
 
     async def start(
         self,
@@ -59,9 +61,10 @@ class Space:
         on_output: OnOutput = lambda *_: None,
         **more: Any,
     ) -> RunningCommand:
+        self.process_id = f"prc_{next(NUMBERS)}"
         return await self.sandbox.start(
             Command(
-                process_id=f"prc_{next(NUMBERS)}",
+                process_id=self.process_id,
                 command=command,
                 cwd=cwd,
                 env=env or {},

@@ -14,7 +14,7 @@ from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from faults.lacking import missing_here
 
-# The loop of a machine that is busy with the bomb; a loop that reads a bomb in one go would stand for seconds.
+# A loop that reads a bomb in one go would stand for seconds.
 MOST_LAG = 1.0
 SMALL = SandboxLimits(
     memory_bytes=256 * MIB,
@@ -29,12 +29,12 @@ BIG = 1_000_000_000
 
 
 async def lag_beside(work) -> tuple[object, float]:
-    """What comes of it, and the longest the loop stood still."""
+    """What comes of it, and the longest that the loop worked without a pause, in CPU time."""
     worst, task = 0.0, asyncio.ensure_future(work)
     while not task.done():
-        before = time.monotonic()
+        before = time.thread_time()
         await asyncio.sleep(0.005)
-        worst = max(worst, time.monotonic() - before - 0.005)
+        worst = max(worst, time.thread_time() - before)
     return await task, worst
 
 
@@ -151,7 +151,7 @@ def test_a_gigabyte_of_output_neither_fills_memory_nor_stops_the_loop(tmp_path: 
             assert len(outcome.stdout.text) < SMALL.shown_bytes + 200
             assert resident() - before < 64 * MIB
             assert lag < MOST_LAG
-            page = space.sandboxes.logs(f"prc_{space.path.name}_1", "stdout", 0, 10)
+            page = space.sandboxes.logs(space.process_id, "stdout", 0, 10)
             assert (page.data, page.size, page.dropped) == (b"y\n" * 5, 2 * MIB, BIG - 2 * MIB)
 
     asyncio.run(story())

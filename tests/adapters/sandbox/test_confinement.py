@@ -14,6 +14,7 @@ import pytest
 from adapters.sandbox.cells import a_space, some_sandboxes
 from bascule.workspace.ports import SandboxFault
 from faults.lacking import missing_here, only_root
+from patience import PATIENCE
 
 PROBE = """
 import socket, sys
@@ -93,10 +94,10 @@ def test_a_tmux_server_cannot_be_typed_into(outside: Path):
     if shutil.which("tmux") is None:
         missing_here("tmux is not installed")
     server = str(outside / "tmux.sock")
-    subprocess.run(["tmux", "-S", server, "new-session", "-d", "cat"], check=True, timeout=60)
+    subprocess.run(["tmux", "-S", server, "new-session", "-d", "cat"], check=True, timeout=PATIENCE)
     try:
         ask = f"tmux -S {server} list-sessions"
-        assert subprocess.run(ask.split(), capture_output=True, timeout=60, check=False).returncode == 0
+        assert subprocess.run(ask.split(), capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
         async def story():
             async with a_space(outside) as space:
@@ -106,7 +107,7 @@ def test_a_tmux_server_cannot_be_typed_into(outside: Path):
 
         asyncio.run(story())
     finally:
-        subprocess.run(["tmux", "-S", server, "kill-server"], check=True, timeout=60)
+        subprocess.run(["tmux", "-S", server, "kill-server"], check=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("owner", owners())
@@ -261,7 +262,7 @@ def test_two_spaces_do_not_see_each_other(outside: Path):
 
 
 def test_what_git_would_run_and_what_others_left_cannot_be_written(outside: Path):
-    subprocess.run(["git", "init", "-q", str(outside / "work")], check=True, timeout=60)
+    subprocess.run(["git", "init", "-q", str(outside / "work")], check=True, timeout=PATIENCE)
 
     async def story():
         async with a_space(outside) as space:

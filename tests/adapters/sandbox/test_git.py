@@ -9,6 +9,7 @@ import pytest
 
 from adapters.sandbox.cells import a_space
 from daemon.living import eventually
+from patience import PATIENCE
 
 ME = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 
@@ -20,7 +21,7 @@ def git(folder: Path, *words: str, check: bool = True) -> str:
         environment.pop(name, None)
     words = ("-c", "safe.directory=*", "-c", "protocol.file.allow=always", *words)
     done = subprocess.run(
-        ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60
+        ["git", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert not check or done.returncode == 0, done.stderr
     return done.stdout
@@ -146,7 +147,7 @@ def test_a_command_cannot_make_the_users_git_run_a_program(outside: Path, name: 
     async def story():
         async with a_space(outside) as space:
             running = await space.start(f"{EVIL}\n{attack}\necho done; exec sleep 60", env=ME, on_output=on_data)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await printed.wait()
             git(work, "status", check=False)
             assert not (work / "canary").exists(), "while the command runs"
@@ -371,7 +372,7 @@ def test_what_the_user_changed_meanwhile_wins(outside: Path):
             return await running.wait()
 
     os.mkfifo(work / "go")
-    outcome = asyncio.run(asyncio.wait_for(story(), 60))
+    outcome = asyncio.run(asyncio.wait_for(story(), PATIENCE))
     assert git(work, "symbolic-ref", "HEAD") == "refs/heads/outside\n"
     assert ".git/HEAD was changed outside while the command changed it" in (outcome.note or "")
 
@@ -460,7 +461,7 @@ def test_refs_that_a_command_packed_or_put_away_are_all_there(outside: Path):
             await running.wait()
 
     os.mkfifo(work / "go")
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
     assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a/d", "b", "main", "t"]
     assert "moving from main to b" in git(work, "reflog")
     git(work, "fsck", "--no-progress")

@@ -61,11 +61,11 @@ def test_an_index_that_is_made_to_be_slow_is_not():
     header = b"DIRC" + (4).to_bytes(4, "big") + (2**32 - 1).to_bytes(4, "big")
     growing = (b"\0" * 24 + b"\0\0\xe0\0" + b"\0" * 32 + b"\0\0" + b"\0" + b"x" * 60 + b"\0") * 20_000
     chains = b"link\0\0\0\0" * 500_000 + b"link\0\0\0\1"
-    began = time.monotonic()
+    began = time.thread_time()
     for text in (header + growing, header + chains + b"?" * 21):
         with pytest.raises(UnreadableIndex):
             gitlinks(text)
-    assert time.monotonic() - began < 30
+    assert time.thread_time() - began < 30
 
 
 def an_entry(path: bytes, mode: int = 0o100644, length: int | None = None) -> bytes:

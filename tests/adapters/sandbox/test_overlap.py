@@ -53,7 +53,7 @@ async def begun(space: Space, command: str, **more: object) -> RunningCommand:
     """Once it has said something."""
     spoke = asyncio.Event()
     running = await space.start(command, on_output=lambda *_: spoke.set(), **more)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await spoke.wait()
     return running
 
@@ -238,5 +238,5 @@ def test_a_directory_that_is_mounted_twice_overlaps_with_itself(
         (outside / place).mkdir(parents=True)
     script = f"mount --bind {mount} && exec {sys.executable} -c '{MOUNTED}' {one} {other}"
     command = ["unshare", "-Urm", "sh", "-c", script]
-    done = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=outside, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.stdout == f"{expected}\n", done

@@ -13,6 +13,7 @@ from adapters.sandbox.cells import Space, a_space, some_sandboxes
 from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.ports import SandboxFault
 from daemon.living import eventually
+from patience import PATIENCE
 
 # With the start of its first process: the kernel gives a namespace's number to the next one at once.
 NAMESPACE = "readlink /proc/self/ns/mnt; cut -d ' ' -f 22 /proc/1/stat"
@@ -142,7 +143,7 @@ async def exchanged(space: Space, **more: object) -> list[str]:
     (space.path / "swap.py").write_text(SWAPPER)
     going = asyncio.Event()
     swapper = await space.start("exec python3 swap.py", timeout=None, on_output=lambda *_: going.set())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await going.wait()
     notes = []
     for _ in range(20):
@@ -234,7 +235,7 @@ def test_an_interrupt_does_not_end_the_spawner(outside: Path):
             first = await space.output_of(NAMESPACE)
             assert (await space.run("kill -INT 1; echo on")).stdout.text == "on\n"
             running = await space.start("echo up; exec sleep 60", on_output=lambda *_: up.set())
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await up.wait()
             (cell,) = space.sandbox._running
             spawner = cell._inner

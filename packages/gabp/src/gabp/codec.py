@@ -41,6 +41,8 @@ _TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
 _FAST_ROUNDS: Final = 6
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _PATH: Final = re.compile(r" - at `\$(?P<path>[^`]*)`\Z")
+# A whole text of a form, as our patterns say it: Python's `$` alone would let a line feed through.
+_ANCHORED: Final = re.compile(r"matching regex '\^(.*)\$(?:\(\?!\\\\n\))?'")
 _KEY_PATH: Final = re.compile(r" - at `key` in `\$(?P<path>[^`]*)`\Z")
 _HIGH_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
 _REFUSALS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -251,6 +253,7 @@ def _with_path_first(text: str) -> str:
         where = f"`{found['path'].removeprefix('.')}`"
     if found:
         text = text[: found.start()]
+    text = _ANCHORED.sub(r"of the form `\1`", text)
     text = text.removeprefix("Object contains ").removeprefix("Object is ").removeprefix("Object ")
     text = text[:1].lower() + text[1:]
     return f"{where}: {text}" if where else text

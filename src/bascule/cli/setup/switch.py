@@ -61,19 +61,14 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_switch(args: argparse.Namespace) -> int:
     switch = _Switch(args)
-    for client, fault in switch.left_out.items():
-        again = f"bascule {'off' if args.undo else 'on'} {client}"
-        say(f"bascule: {client} is left out: {fault.message} ({fault.hint or 'mend that'}; then: {again})")
-    # A client that was left out is a part that failed.
-    code = 1 if switch.left_out else 0
     if not switch.changes and not switch.steps:
         show("nothing to change")
-        return code
+        return switch.code
     if args.only_print:
         switch.show_details()
     switch.show_summary()
     if args.only_print:
-        return code
+        return switch.code
     if not args.yes and not agreed("Do this?", details=switch.show_details):
         show("nothing was written")
         return 1
@@ -82,7 +77,7 @@ def run_switch(args: argparse.Namespace) -> int:
         show(f"- {note}")
     if switch.daemon and not args.undo:
         _offer_person(args)
-    return code
+    return switch.code
 
 
 class _Switch:
@@ -105,13 +100,27 @@ class _Switch:
         # Apart from what `bascule setup` made.
         state = paths.state_dir(args.state_dir)
         self._record = Record(state, paths.native_record(state))
-        self.changes, self.notes, self.left_out = _changes(args, request, named, self._record)
-        self._clients = [each for each in named if each not in self.left_out]
-        self.daemon = _daemon(args, request, self._clients, self.left_out, self._record)
+        # A client that was left out is a part that failed.
+        self.code = 0
+        self._clients = named
+        self._changes, self.notes, left_out = _changes(args, request, named, self._record)
+        for client, fault in left_out.items():
+            self._leave_out(client, fault)
+        self.daemon = _daemon(args, request, self._clients, left_out, self._record)
         self.steps = self.daemon.shown() if self.daemon else []
         self._trusts = "codex" in self._clients and not args.undo and _must_trust(request, self.changes)
         if self._trusts:
             self.steps.append("let Codex trust these hooks: it skips others without a word")
+
+    @property
+    def changes(self) -> "list[Change]":
+        return [change for changes in self._changes.values() for change in changes]
+
+    def _leave_out(self, client: str, fault: "CannotChange") -> None:
+        self.code = 1
+        self._clients = [each for each in self._clients if each != client]
+        again = f"bascule {'off' if self._undo else 'on'} {client}"
+        say(f"bascule: {client} is left out: {fault.message} ({fault.hint or 'mend that'}; then: {again})")
 
     def show_summary(self) -> None:
         for change in self.changes:
@@ -126,12 +135,23 @@ class _Switch:
             show(text)
 
     def write(self) -> None:
-        write_changes(self.changes, self._record, undo=self._undo)
+        from bascule.cli.setup.changes import CannotChange
+
+        for client, changes in self._changes.items():
+            try:
+                write_changes(changes, self._record, undo=self._undo)
+            except CannotChange as fault:
+                if len(self._changes) == 1:
+                    raise
+                self._leave_out(client, fault)
+        # A client that still has our hooks needs it.
+        if self._undo and len(self._clients) < len(self._changes):
+            self.daemon = None
         if self.daemon and (problem := self.daemon.do()):
             self.notes.append(problem)
-        if self._trusts:
+        if self._trusts and "codex" in self._clients:
             self.notes.append(_trust(self._request, self._record))
-        if not self._undo:
+        if self._clients and not self._undo:
             clients = ", ".join(self._clients)
             self.notes.append(f"New sessions of {clients} report what they do: bascule sessions, bascule undo.")
 
@@ -164,14 +184,14 @@ def _clients(args: argparse.Namespace, request: "SetupRequest") -> list[str]:
 
 def _changes(
     args: argparse.Namespace, request: "SetupRequest", clients: list[str], record: "Record"
-) -> "tuple[list[Change], list[str], dict[str, CannotChange]]":
-    """What is to be written, what a reader should know, and the clients whose files cannot be edited."""
+) -> "tuple[dict[str, list[Change]], list[str], dict[str, CannotChange]]":
+    """What is to be written for each client, what a reader should know, and whose files cannot be edited."""
     from bascule.cli.setup.changes import CannotChange
     from bascule.cli.setup.everything import add_everything
     from bascule.cli.setup.native_hooks import PROGRAM
     from bascule.cli.setup.planning import Planner
 
-    changes: list[Change] = []
+    changes: dict[str, list[Change]] = {}
     notes: list[str] = []
     left_out: dict[str, CannotChange] = {}
     for client in clients:
@@ -184,7 +204,7 @@ def _changes(
                 raise
             left_out[client] = fault
             continue
-        changes += plan.changes
+        changes[client] = plan.changes
         notes += plan.notes
     return changes, notes, left_out
 

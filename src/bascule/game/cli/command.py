@@ -73,9 +73,9 @@ def _options(name: str, verb: argparse.ArgumentParser) -> None:
         verb.add_argument("--query", metavar="TEXT", help="only those that speak of it")
     elif name == "call":
         verb.add_argument("tool", metavar="TOOL")
-        verb.add_argument(
-            "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
-        )
+        # Without a default argparse says that one is needed.
+        about = "values are JSON, or else text; or one JSON object"
+        verb.add_argument("arguments", metavar="NAME=VALUE", nargs="*", default=[], help=about)
         verb.add_argument("--timeout", type=seconds, metavar="SECONDS", help="default: the game's call_timeout")
     elif name in _OPTIONS:
         _OPTIONS[name](verb)

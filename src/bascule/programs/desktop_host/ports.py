@@ -1,7 +1,7 @@
 """What the host asks of a desktop. `linux` answers it; a Mac would with AX and ScreenCaptureKit."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -163,6 +163,10 @@ Changed = Callable[[str, str], None]
 Clipboard = Literal["restored", "empty", "lost", "untouched"]
 
 
+# Whether the field shows what was pasted; None, if it cannot be read.
+IsShown = Callable[[], Awaitable[bool | None]]
+
+
 class Pasted(msgspec.Struct, frozen=True):
     # How many of the pieces a program really took.
     taken: int
@@ -253,8 +257,11 @@ class Desktop(Protocol):
 
     async def chord(self, keys: Sequence[str], halt: Halt, window: Window, *, delay: float = 0.0) -> None: ...
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
-        """Elsewhere before the first piece; later it ends there, and `taken` says so."""
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted:
+        """Elsewhere before the first piece; later it ends there, and `taken` says so.
+
+        The person's clipboard is given back once the text is shown, and soon where nobody can say whether it is.
+        """
 
     async def release_all(self) -> None:
         """No key and no button that we pressed stays down."""

@@ -12,7 +12,7 @@ from bascule.programs.desktop_host.elements import Element, Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.looking import Looking
-from bascule.programs.desktop_host.ports import AppGone, BackendError, NotAnswering, Pasted
+from bascule.programs.desktop_host.ports import AppGone, BackendError, IsShown, NotAnswering, Pasted
 from bascule.programs.desktop_host.routes import Routed
 
 # How long a program may take to show what it was given.
@@ -62,7 +62,7 @@ class Writing:
             if params.options.clear_before:
                 await self._desktop.chord(("ctrl", "a"), execution.halt, routed.window)
             # Decided: no paste unless the focus is inside the routed window.
-            pasted = await self._desktop.paste(text, execution.halt, routed.window)
+            pasted = await self._desktop.paste(text, execution.halt, routed.window, self._is_shown(field, before, text))
 
         await self._acting.pictured(execution, routed, act, None, self._blanked(routed, field))
         assert pasted is not None
@@ -151,8 +151,7 @@ class Writing:
         if field is None or field.secret:
             return "unverified"
         end = asyncio.get_running_loop().time() + READ_BACK_SECONDS
-        # An entry of one line keeps what it can: breaks may become something else, or nothing.
-        wanted = text.strip("\r\n")[:_COMPARED_CHARS]
+        wanted = _wanted(text)
         after = before
         while True:
             with contextlib.suppress(AppGone, NotAnswering):
@@ -167,12 +166,29 @@ class Writing:
                 return "unverified" if after != before or wanted in after else "none"
             await asyncio.sleep(0.02)
 
+    def _is_shown(self, field: Element | None, before: str | None, text: str) -> IsShown | None:
+        if field is None or field.secret or before is None or _wanted(text) in before:
+            return None
+
+        async def is_shown() -> bool | None:
+            with contextlib.suppress(AppGone, NotAnswering):
+                now = await self._desktop.refreshed(field)
+                return None if now is None or now.value is None else now.value != before
+            return False
+
+        return is_shown
+
     async def _save_tree(self, execution: Execution, routed: Routed, field: Element | None) -> None:
         tree = await self._tree(execution, routed)
         drop = [each for each in tree.elements if field is not None and each.key == field.key]
         if field is None:
             drop = tree.elements
         await self._looking.save_tree(execution, routed, tree, drop)
+
+
+def _wanted(text: str) -> str:
+    """An entry of one line keeps what it can: breaks may become something else, or nothing."""
+    return text.strip("\r\n")[:_COMPARED_CHARS]
 
 
 def _is_insertable(element: Element, text: str) -> bool:

@@ -33,9 +33,10 @@ _SCHEMAS: Final = Schema(
             "items": {"anyOf": [_SUBSCHEMA, _SUBSCHEMAS]},
             "required": {"type": "array", "items": {"type": "string"}},
             "enum": {"type": "array"},
-            **dict.fromkeys(("properties", "$defs", "definitions"), _BY_NAME),
+            **dict.fromkeys(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"), _BY_NAME),
             **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _SUBSCHEMAS),
             **dict.fromkeys(("additionalProperties", "propertyNames", "contains", "not"), _SUBSCHEMA),
+            **dict.fromkeys(("if", "then", "else"), _SUBSCHEMA),
             **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
             **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
             **dict.fromkeys(("$ref", "pattern", "format", "description", "title"), _TEXT),
@@ -111,14 +112,17 @@ def _tools(subject: Subject) -> None:
         listed = peer.call(messages.TOOLS_LIST)
         if not isinstance(listed, dict) or not isinstance(listed.get("tools"), list):
             raise Failed("the result of tools/list has no list `tools`")
-        names = [each.get("name") for each in listed["tools"] if isinstance(each, dict)]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise Failed(f"two tools have the name {min(map(str, twice))}")
+        names: set[str] = set()
         for each in listed["tools"]:
+            called = each.get("name") if isinstance(each, dict) else None
+            if not isinstance(called, str):
+                raise Failed(f"a tool has no name: {str(each)[:120]}")
+            if called in names:
+                raise Failed(f"two tools have the name {called}")
+            names.add(called)
             for name in ("inputSchema", "outputSchema"):
-                if isinstance(each, dict) and (problems := _SCHEMAS.problems(each.get(name, {}), name)):
-                    raise Failed(f"{each.get('name')}: {problems[0]}: it is not a JSON Schema")
+                if problems := _SCHEMAS.problems(each.get(name, {}), name):
+                    raise Failed(f"{called}: {problems[0]}: it is not a JSON Schema")
 
 
 @check("must", "a method that does not exist is an error, and the session goes on")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from gabp import envelopes, messages
-from gabp.codec import decode
+from gabp.codec import BadJson, decode
 from gabp.content_length import DEFAULT_MAX_HEADER_BYTES
 from gabp.schemas import RESULTS
-from gabp.session import new_id
+from gabp.session import RESULT_DECODERS, new_id
 
 # A mod that answers in its game's next frame needs milliseconds; one that loads, seconds.
 ANSWER_SECONDS: Final = 10.0
@@ -90,6 +90,11 @@ class Peer:
         answer = self.answer(self.ask(method, params), seconds=seconds)
         if isinstance(answer.error, envelopes.ErrorBody):
             raise Failed(f"{method} answered the error {answer.error.code}: {answer.error.message}")
+        if method in RESULT_DECODERS:
+            try:
+                RESULT_DECODERS[method].decode(answer.result)
+            except BadJson as bad:
+                raise Failed(f"Bascule cannot read the result of {method}: {bad.message}") from None
         result = decode(answer.result)
         if method in RESULTS:
             for problem in RESULTS[method].problems(result, "result"):

@@ -23,6 +23,7 @@ from bascule.programs.desktop_host.ports import (
     BackendError,
     Changed,
     Halt,
+    IsShown,
     Onto,
     Pace,
     Pasted,
@@ -209,8 +210,8 @@ class LinuxDesktop:
     async def check_keys(self, keys: Sequence[str]) -> None:
         await self._session.hands.check_keys(keys)
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
-        return await self._session.hands.paste(text, halt, window)
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted:
+        return await self._session.hands.paste(text, halt, window, is_shown)
 
     async def release_all(self) -> None:
         await self._session.hands.release_all()

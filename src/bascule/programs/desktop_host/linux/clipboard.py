@@ -4,6 +4,7 @@ On X11 a clipboard is a conversation: its owner answers each request for it. So 
 a connection of its own, which answers while the rest of the host waits for the paste to be taken.
 """
 
+import asyncio
 import contextlib
 import os
 import queue
@@ -25,7 +26,7 @@ from Xlib.protocol import request as xrequest
 
 from bascule.programs.desktop_host.linux.x11 import client_pid
 from bascule.programs.desktop_host.ports import Clipboard as Outcome
-from bascule.programs.desktop_host.ports import Halt, NotReachable
+from bascule.programs.desktop_host.ports import Halt, IsShown, NotReachable
 
 # Below the 256 KiB that every server takes in one request; longer texts are pasted in pieces, so that we need not
 # speak INCR, and an abort is heard between two of them.
@@ -37,6 +38,8 @@ TAKE_SECONDS: Final = 3.0
 QUIET_SECONDS: Final = 0.15
 # And not longer than this, whoever goes on fetching it.
 MAX_QUIET_SECONDS: Final = 1.0
+# How long a field may take to show what its program has fetched; one that leaves the text out takes as long.
+SHOW_SECONDS: Final = 3.0
 # How often it is looked whether somebody stopped us.
 HALT_SECONDS: Final = 0.02
 # How long the present owner may take to hand over what is there.
@@ -79,7 +82,7 @@ class Keeper:
             self._input.write(len(data).to_bytes(KEEPER_SIZE_BYTES) + data)
             self._input.flush()
 
-    def release(self) -> None:
+    def hand_over(self) -> None:
         """From here on it acts by itself."""
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
@@ -88,7 +91,7 @@ class Keeper:
         """What it has is not wanted any more."""
         self._process.kill()
         self._process.wait()
-        self.release()
+        self.hand_over()
 
 
 class Fetches:
@@ -108,6 +111,16 @@ class Fetches:
         if self._first:
             return now - self._last > QUIET_SECONDS or now - self._first > MAX_QUIET_SECONDS or None
         return False if now - self._offered > seconds else None
+
+
+async def wait_shown(is_shown: IsShown | None, halt: Halt) -> None:
+    """A busy browser takes longer between its two fetches, and would be given the person's own clipboard."""
+    if is_shown is None:
+        return
+    end = time.monotonic() + SHOW_SECONDS
+    while await is_shown() is False and time.monotonic() < end:
+        halt.check()
+        await asyncio.sleep(HALT_SECONDS)
 
 
 class ClipboardThread:
@@ -184,7 +197,7 @@ class ClipboardThread:
         self._wake()
         self._thread.join()
         if self._keeper is not None:
-            self._keeper.release()
+            self._keeper.hand_over()
         os.close(self._wake_read)
         os.close(self._wake_write)
         with contextlib.suppress(Xlib.error.ConnectionClosedError, OSError):

@@ -10,7 +10,7 @@ import msgspec
 
 from bascule.desktop.capabilities import Capabilities
 from bascule.programs.desktop_host.linux.parts import Hands, Session
-from bascule.programs.desktop_host.ports import Halt, NotReachable, Onto, Pasted, Window
+from bascule.programs.desktop_host.ports import Halt, IsShown, NotReachable, Onto, Pasted, Window
 
 WHY: Final = 'desktop_trust is "held", and this session only checks where keys and clicks go'
 NOTE: Final = (
@@ -78,8 +78,8 @@ class _HeldHands:
     async def check_keys(self, keys: Sequence[str]) -> None:
         await self._that("keys").check_keys(keys)
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
-        return await self._that("keys").paste(text, halt, window)
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted:
+        return await self._that("keys").paste(text, halt, window, is_shown)
 
     async def release_all(self) -> None:
         await self._session.hands.release_all()

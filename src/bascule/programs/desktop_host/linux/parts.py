@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from bascule.desktop.capabilities import Capabilities
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.ports import Halt, Onto, Pasted, Shot, Window
+from bascule.programs.desktop_host.ports import Halt, IsShown, Onto, Pasted, Shot, Window
 
 
 class Finding(NamedTuple):
@@ -50,7 +50,7 @@ class Hands(Protocol):
 
     async def check_keys(self, keys: Sequence[str]) -> None: ...
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted: ...
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted: ...
 
     async def release_all(self) -> None: ...
 

@@ -12,12 +12,22 @@ import Xlib.error
 from bascule.desktop.capabilities import Capabilities
 from bascule.programs.desktop_host.geometry import Rect
 from bascule.programs.desktop_host.linux import stop_keys
-from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, pieces
+from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, pieces, wait_shown
 from bascule.programs.desktop_host.linux.input import Input
 from bascule.programs.desktop_host.linux.parts import Finding, Hands, Pictures, StopKeys, Windows
 from bascule.programs.desktop_host.linux.screen import Screen
 from bascule.programs.desktop_host.linux.x11 import X11
-from bascule.programs.desktop_host.ports import AppGone, Elsewhere, Halt, NotReachable, Onto, Pasted, Shot, Window
+from bascule.programs.desktop_host.ports import (
+    AppGone,
+    Elsewhere,
+    Halt,
+    IsShown,
+    NotReachable,
+    Onto,
+    Pasted,
+    Shot,
+    Window,
+)
 
 # A window manager takes a few milliseconds to bring a window to the front.
 ACTIVATE_SECONDS: Final = 2.0
@@ -169,7 +179,7 @@ class X11Hands:
         given = self._link.input
         await self._link.run(lambda: act(given))
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted:
         """Piece by piece, as long as the focus stays where it belongs."""
         await self._link.open()
         clipboard = self._link.clipboard
@@ -192,6 +202,8 @@ class X11Hands:
                 if not await asyncio.to_thread(clipboard.wait_taken, halt):
                     break
                 taken += 1
+            if taken == len(parts):
+                await wait_shown(is_shown, halt)
         finally:
             # Whatever happened: the person's clipboard is theirs. An offer that is still on its way would come after
             # what is given back, so it is waited for.

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bascule.programs.desktop_host.linux.clipboard import pieces
+from bascule.programs.desktop_host.linux.clipboard import pieces, wait_shown
 from bascule.programs.desktop_host.linux.input import DOUBLE_CLICK_SECONDS, DRAG_STEP_SECONDS, DRAG_STEPS
 from bascule.programs.desktop_host.linux.wayland.gnome_clipboard import GnomeClipboard
 from bascule.programs.desktop_host.linux.wayland.gnome_link import GnomeLink
@@ -23,6 +23,7 @@ from bascule.programs.desktop_host.ports import (
     BackendError,
     Elsewhere,
     Halt,
+    IsShown,
     NoSuchKey,
     NotReachable,
     Onto,
@@ -72,7 +73,7 @@ class GnomeHands:
     async def _press(self, window: Window, halt: Halt, events: Sequence[Event]) -> None:
         await self._act({"window": id_of(window.handle)}, halt, events)
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted:
         """Piece by piece: the text on the clipboard, then Ctrl+V into the window, as any other keys."""
         parts = pieces(text)
         strokes = (await self._keyboard()).strokes(("ctrl", "v"))
@@ -91,6 +92,8 @@ class GnomeHands:
                 if not await self._clipboard.wait_taken(halt):
                     break
                 taken += 1
+            if taken == len(parts):
+                await wait_shown(is_shown, halt)
         finally:
             # Whatever happened: the person's clipboard is theirs.
             outcome = await asyncio.shield(self._clipboard.restore(saved))

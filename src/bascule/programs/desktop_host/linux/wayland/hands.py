@@ -12,13 +12,13 @@ from typing import Final, Protocol
 import msgspec
 
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.linux.clipboard import pieces
+from bascule.programs.desktop_host.linux.clipboard import pieces, wait_shown
 from bascule.programs.desktop_host.linux.input import DOUBLE_CLICK_SECONDS, DRAG_STEP_SECONDS, DRAG_STEPS
 from bascule.programs.desktop_host.linux.wayland.clipboard import WaylandClipboard
 from bascule.programs.desktop_host.linux.wayland.connection import Connection
 from bascule.programs.desktop_host.linux.wayland.devices import HOLD
 from bascule.programs.desktop_host.linux.wayland.keymaps import Stroke
-from bascule.programs.desktop_host.ports import Aborted, Elsewhere, Halt, Onto, Pasted, Window
+from bascule.programs.desktop_host.ports import Aborted, Elsewhere, Halt, IsShown, Onto, Pasted, Window
 
 # How often it is looked whether somebody stopped us.
 _HALT_SECONDS: Final = 0.01
@@ -110,7 +110,7 @@ class OneWriteHands:
         self._devices.release_keys()
         self._connection.flush()
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted:
         """Piece by piece; the text on the clipboard, the window to the front and Ctrl+V are one write."""
         parts = pieces(text)
         strokes = self._devices.strokes(("ctrl", "v"))
@@ -132,6 +132,8 @@ class OneWriteHands:
                 if not await self._clipboard.wait_taken(halt):
                     break
                 taken += 1
+            if taken == len(parts):
+                await wait_shown(is_shown, halt)
         finally:
             # Whatever happened: the person's clipboard is theirs.
             outcome = await asyncio.shield(self._clipboard.restore(saved))
@@ -246,8 +248,8 @@ class LiveHands:
     async def check_keys(self, keys: Sequence[str]) -> None:
         await (await self._hands()).check_keys(keys)
 
-    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
-        return await (await self._hands()).paste(text, halt, window)
+    async def paste(self, text: str, halt: Halt, window: Window, is_shown: IsShown | None = None) -> Pasted:
+        return await (await self._hands()).paste(text, halt, window, is_shown)
 
     async def release_all(self) -> None:
         await (await self._hands()).release_all()
