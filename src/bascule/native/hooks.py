@@ -111,7 +111,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """What a person recognises the call by."""
         text = self.command if self.command is not None else " ".join((self.tool or "", *self.paths)).strip()
-        return _cut(text or self.url or self.tool or self.name)
+        return _cut(text or self.url or self.tool or self.name) or "a hook"
 
 
 class Unreadable(msgspec.Struct, frozen=True):
