@@ -17,16 +17,13 @@ from a2a.types.a2a_pb2 import Message, SendMessageRequest
 from edge_scene import Edge, answered_now, plain, rpc, run
 from google.protobuf.json_format import ParseDict
 from hostile import result, serving, task
-from hypothesis import given
-from hypothesis import strategies as st
 from living import eventually
 
-from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.cards import read_card
 from bascule.a2a.machine.client import SdkClient
 from bascule.a2a.machine.handler import MAX_PAGE_BYTES
 from bascule.a2a.machine.parts import MAX_DATA_DEPTH, parts_of, payload_of
-from bascule.a2a.ports import EndUnknown, PeerState
+from bascule.a2a.ports import MAX_VALUES, EndUnknown, PeerState
 from bascule.a2a.records import Letter, Peer
 from patience import PATIENCE
 
@@ -57,35 +54,6 @@ def test_the_control_the_sdk_works_for_every_value_and_not_for_bytes():
 
     assert calls_of(parse({"text": "x" * 1_000_000})) < 200
     assert calls_of(parse({"data": [0] * 5_000})) > 5_000
-
-
-def count(value):
-    """Everything but names."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return 1 + sum(map(count, value)) if isinstance(value, list) else 1
-
-
-NAMES = st.text(alphabet='b,"[\\', max_size=3)
-JSON = st.recursive(
-    st.none() | st.integers(-9, 9) | st.text(alphabet='a,[{"\\ü\n', max_size=8),
-    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(NAMES, inner, max_size=6),
-    max_leaves=40,
-)
-
-
-@given(JSON, st.booleans())
-def test_values_are_counted_and_not_what_stands_in_texts(value, ascii_only):
-    data = json.dumps(value, ensure_ascii=ascii_only).encode()
-    # An empty list has a bracket and no comma less.
-    assert not has_too_many_values(data, 2 * count(value))
-    if count(value) > 1:
-        assert has_too_many_values(data, count(value) - 2)
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_counted(data):
-    assert has_too_many_values(data, 3) in (True, False)
 
 
 @pytest.fixture(scope="module")

@@ -140,10 +140,10 @@ def test_a_hundred_calls_through_its_own_shell_are_undone_exactly_or_named(make_
     with SyncClient.connect(client.daemon.state_dir) as daemon:
         model.script = undoing = Undoing(name, model, place, client, daemon)
         undoing.left = [each for each in CALLS if each not in ALONE]
-        client.run("please")
+        client.run("please", seconds=2 * PATIENCE)
         for each in ALONE:
             undoing.left = [each]
-            client.run("please")
+            client.run("please", seconds=2 * PATIENCE)
             undoing.finish()
     assert len(CALLS) == 100
     undoing.write_report(name)

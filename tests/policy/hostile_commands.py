@@ -75,6 +75,12 @@ def _shapes():
     yield "foo -" + "ab" * 15_000
     yield "cat " + "a=" * 20_000
     yield "tee " + "../" * 10_000
+    # Names that file systems may compare otherwise are looked at twice, as long ones are at each of their steps.
+    yield "tee " + " ".join(f"\u00e9{name}" for name in names(600))
+    yield ";".join(f"ls >\u00e9{name}" for name in names(1_000))
+    yield "tee '" + "' '".join(f"{name}/a. /b. " for name in names(800)) + "'"
+    yield "tee " + "\u00e9/" * 15_000
+    yield "tee " + " ".join("\u00e9/" * 2_000 for _ in range(15))
     yield "tee " + " ".join("../" * 500 for _ in range(20))
     yield "cd " + "../" * 1_000 + ";" + "tee a;" * 1_000
     yield "sed 's" + "".join(chr(0x100 + number) + "s" for number in range(3_000)) + "' f"

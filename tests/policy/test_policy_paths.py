@@ -1,6 +1,10 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bascule.kernel.policy.paths import normal, path_matches
+from bascule.kernel.policy.paths import matches_any, normal, path_matches
+from bascule.kernel.policy.steering import STEERING_FILES, TEXT_FILES
+from bascule.kernel.policy.zones import SECRET_FILES
 
 
 @pytest.mark.parametrize(
@@ -71,3 +75,35 @@ def test_a_rule_that_restricts_matches_every_spelling_a_file_system_takes_for_th
 )
 def test_a_path_is_told_from_where_the_command_stands(path, directory, found):
     assert normal(path, directory) == found
+
+
+_GLOBS = (*STEERING_FILES, *TEXT_FILES, *SECRET_FILES, "caf\N{LATIN SMALL LETTER E WITH ACUTE}/**", "x. /y", "a/*b/**")
+# Letters that some comparison takes for those of an ASCII name, and what some file systems leave out.
+_ALIKE = {
+    "i": "\N{LATIN SMALL LETTER DOTLESS I}\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}I",
+    "s": "\N{LATIN SMALL LETTER LONG S}S",
+    "k": "\N{KELVIN SIGN}",
+    "e": "\N{FULLWIDTH LATIN SMALL LETTER E}\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "/": "\N{FULLWIDTH SOLIDUS}",
+}
+_names = st.sampled_from([glob.replace("**", "x").replace("*", "y") for glob in _GLOBS])
+_changes = st.lists(
+    st.one_of(
+        st.tuples(st.integers(0, 40), st.just("alike")),
+        st.tuples(st.integers(0, 40), st.sampled_from(["\u200c", ".", " ", ". ", "/", "é", "a", "\u0307"])),
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(_names, _changes, st.sampled_from(["", "/", "a/", "/é/"]))
+def test_many_globs_at_once_match_what_one_of_them_matches(name, changes, before):
+    for at, change in changes:
+        if change != "alike":
+            name = name[:at] + change + name[at:]
+        elif at < len(name):
+            alike = _ALIKE.get(name[at].lower(), name[at].upper())
+            name = name[:at] + alike[at % len(alike)] + name[at + 1 :]
+    path = before + name
+    assert matches_any(_GLOBS, path) is any(path_matches(glob, path, exact=False) for glob in _GLOBS)

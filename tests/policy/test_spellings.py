@@ -138,6 +138,10 @@ def test_a_program_that_is_not_known_is_taken_to_run_what_destroys(command):
         ("checkout -- a", "checkout main"),
         ("stash drop", "stash list"),
         ("branch -D x", "branch -d x"),
+        ("branch -f main HEAD~5", "branch -m main trunk"),
+        ("push origin :main", "push origin main:main"),
+        ("push -o ci.skip origin +main", "push -o +x origin main"),
+        ("reset --merge HEAD~1", "reset --soft HEAD~1"),
         ("restore a", "restore --staged a"),
         ("rm -r x", "rm -r --cached x"),
         ("clean -f", "clean -nf"),
@@ -151,3 +155,19 @@ def test_a_program_that_is_not_known_is_taken_to_run_what_destroys(command):
 def test_git_destroys_by_these_words_and_not_without(verb, harmless):
     assert "destructive" in read(f"git {verb}").traits
     assert "destructive" not in read(f"git -C x {harmless}").traits
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["env -S rm -rf x", "/usr/bin/env -vS rm -rf x", "env -S 'A=b rm' -rf x", "env -S '-i rm -rf' x", "env -Srm -rf x",
+     "env --split-string=rm -rf x", "env -u A -S rm -rf x"],
+)  # fmt: skip
+def test_what_stands_behind_a_text_that_env_splits_belongs_to_its_command(command):
+    assert read(command).traits == ("destructive",)
+    # The control: the same of a program that deletes nothing.
+    assert read(command.replace("rm", "ls")).traits == ()
+
+
+def test_a_split_within_a_split_without_end_is_opaque():
+    assert "opaque" in read("env -S '" + "-S " * 2_000 + "ls'").traits
+    assert "opaque" in read("env -S " * 2_000 + "ls").traits

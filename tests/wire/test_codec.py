@@ -297,3 +297,51 @@ def test_a_strict_conversion_takes_no_number_from_a_string():
     with pytest.raises(BadJson, match="`waitMs`: expected `int`, got `str`"):
         codec.convert({"waitMs": "1"}, Query)
     assert codec.convert({"waitMs": 1}, Query) == Query(wait_ms=1)
+
+
+# -- how much work a text makes -------------------------------------------------------------------
+
+
+def count(value):
+    """Everything but names."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return 1 + sum(map(count, value)) if isinstance(value, list) else 1
+
+
+NAMES = st.text(alphabet='b,"[\\', max_size=3)
+COUNTED = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text(alphabet='a,[{"\\ü\n', max_size=8),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(NAMES, inner, max_size=6),
+    max_leaves=40,
+)
+
+
+@given(COUNTED, st.booleans())
+def test_values_are_counted_and_not_what_stands_in_texts(value, ascii_only):
+    data = json.dumps(value, ensure_ascii=ascii_only).encode()
+    # An empty list has a bracket and no comma less.
+    assert not codec.has_too_many_values(data, 2 * count(value))
+    if count(value) > 1:
+        assert codec.has_too_many_values(data, count(value) - 2)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_counted(data):
+    assert codec.has_too_many_values(data, 3) in (True, False)
+
+
+@pytest.mark.parametrize("number", ["1e300", "1.7976931348623157e308", "4.9e-324", "1E+23", "9" * 100])
+def test_a_number_that_takes_long_to_read_counts_as_many(number):
+    """The control: as many short numbers, and the same in a text."""
+    few = codec.MAX_VALUES // codec.SLOW_AS + 10
+    assert codec.has_too_many_values(f"[{','.join([number] * few)}]".encode())
+    assert not codec.has_too_many_values(f"[{','.join(['1.5e9'] * few)}]".encode())
+    assert not codec.has_too_many_values(f'["{",".join([number] * few)}"]'.encode())
+
+
+def test_a_decoder_with_a_limit_reads_what_is_below_it_and_refuses_the_rest_unread():
+    limited = codec.decoder(list[int], max_values=2_000)
+    assert len(limited.decode(b"[" + b"0," * 1_999 + b"0]")) == 2_000
+    with pytest.raises(codec.TooManyValues, match="2000 values"):
+        limited.decode(b"[" + b"0," * 5_000)

@@ -5,8 +5,8 @@ import importlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.cards import WELL_KNOWN
+from bascule.a2a.ports import MAX_VALUES
 from bascule.a2a.publishing import Door, Publishing
 from bascule.a2a.tasks import Tasks
 from bascule.foundation.clock import Clock
@@ -88,7 +88,7 @@ class Incoming:
             return
         if not client.partition(":")[2]:
             raise Unauthenticated("a token is needed", hint="send `Authorization: Bearer <token>`")
-        if has_too_many_values(body, self._max_values):
+        if codec.has_too_many_values(body, self._max_values):
             raise TooLarge(
                 f"the request has more than {self._max_values} values, or is not in UTF-8",
                 hint="send fewer, or all of it as one text",

@@ -5,6 +5,10 @@ from typing import Any, NamedTuple, Protocol
 
 from bascule.a2a.records import Letter, Peer
 
+# The a2a-sdk makes an object of protobuf of every value, several times over: 2 MiB of `[0,0,...` from one client kept
+# the daemon's loop for twenty seconds. With so many it takes less than a tenth of a second.
+MAX_VALUES = 10_000
+
 
 class PeerState(StrEnum):
     """How a task elsewhere is; what A2A calls submitted is working too."""

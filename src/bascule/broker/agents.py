@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -35,6 +36,8 @@ from gabp import codec
 _MAX_SUFFIX = 1_000
 # A sentence that lists who is online stays a sentence.
 _NAMED_ONLINE = 10
+# Of those that are there: a broadcast may name hundreds that are not.
+_LOOKED_AT = 64
 
 
 class Agents:
@@ -257,9 +260,9 @@ class Agents:
         record = self._state.agents.rows.get(agent_id)
         if record is None:
             # Agents of spaces answer nobody: naming them would lead a sender to wait in vain.
-            names = (name for name in self._state.agents.rows if not is_reserved_handle(name))
-            online = [name for name in names if self.status(name) is AgentStatus.ONLINE]
-            shown = ", ".join(sorted(online)[:_NAMED_ONLINE]) or "nobody"
+            names = (name for name in islice(self._state.agents.rows, _LOOKED_AT) if not is_reserved_handle(name))
+            online = islice((name for name in names if self.status(name) is AgentStatus.ONLINE), _NAMED_ONLINE)
+            shown = ", ".join(sorted(online)) or "nobody"
             raise NotFound(
                 "agent not registered",
                 hint=f"online now: {shown}; the agent joins with `bridge-register --agent {agent_id}`",

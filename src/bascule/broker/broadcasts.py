@@ -5,6 +5,7 @@ import hashlib
 from bascule.broker.agents import Agents
 from bascule.broker.protocol import (
     MAX_BROADCAST,
+    MAX_BROADCAST_BYTES,
     AgentStatus,
     BroadcastFailure,
     BroadcastParams,
@@ -33,6 +34,14 @@ class Broadcasts:
     def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
         broadcast_id = params.broadcast_id or new_ticket_id(self._state.clock.wall_ms())
         targets = self._targets(call, params)
+        # Once, whoever gets it.
+        written = self._tickets.written(params)
+        together = len(written.payload) * len(targets)
+        if together > MAX_BROADCAST_BYTES:
+            raise TooLarge(
+                f"`payload` for {len(targets)} agents is {together} bytes; the limit is {MAX_BROADCAST_BYTES}",
+                hint="write it to a file and send its path",
+            )
         tickets: list[BroadcastTicket] = []
         failed: list[BroadcastFailure] = []
         for agent_id in targets:
@@ -46,7 +55,7 @@ class Broadcasts:
                 conversation_id=params.conversation_id,
             )
             try:
-                sent = self._tickets.send(call, one, tx)
+                sent = self._tickets.send(call, one, tx, written=written)
             except BasculeError as error:
                 # `send` refuses before it changes anything, so the others go on.
                 failed.append(BroadcastFailure(agent_id=agent_id, error=error.body()))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from bascule.foundation.ids import AGENT_ID_PATTERN, BROADCAST_ID_PATTERN, TARGET_PATTERN, TICKET_ID_PATTERN
-from bascule.kernel.rows import Params, Result
+from bascule.kernel.rows import Params, Payload, Result
 
 # (5.3) "default 25s".
 DEFAULT_WAIT_MS = 25_000
@@ -28,6 +28,8 @@ MAX_TAKE = 32
 MAX_ACK = 1_000
 # Each is a ticket of its own in one transaction; more are two broadcasts.
 MAX_BROADCAST = 256
+# Of the payload, once for each that gets it: they are digested and stored one by one while others wait.
+MAX_BROADCAST_BYTES = 16 * 1024 * 1024
 # What a person scrolls through; the rest is a filter away.
 MAX_LIST = 1_000
 # Queues one agent shares with others; more would be an agent for everything.
@@ -51,8 +53,6 @@ BellText = Annotated[
     str,
     Meta(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=MAX_BELL_CHARS, description="Who rings: 1 to 64 visible ASCII"),
 ]
-# "string or structured JSON body" (4.2).
-Payload = Any
 
 
 class TicketStatus(StrEnum):

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ from bascule.broker.person import check_question
 from bascule.broker.protocol import (
     TRANSITIONS,
     AgentStatus,
+    BroadcastParams,
     CancelParams,
     InboxAckParams,
     InboxAckResult,
@@ -69,6 +70,13 @@ class Waiting(Protocol):
         """The rest of an ask: what was sent, with its reply, once there is one within this time."""
 
 
+class Written(NamedTuple):
+    """What a message says, as JSON."""
+
+    payload: bytes
+    metadata: bytes
+
+
 class Tickets:
     def __init__(
         self,
@@ -97,7 +105,18 @@ class Tickets:
 
     # -- methods --
 
-    def send(self, call: Call, params: SendParams, tx: Transaction) -> SendResult:
+    def written(self, params: SendParams | BroadcastParams) -> Written:
+        limits = self._state.limits
+        payload = codec.encode(params.payload)
+        if len(payload) > limits.max_payload_bytes:
+            raise TooLarge(
+                f"`payload` is {len(payload)} bytes; the limit is {limits.max_payload_bytes}",
+                hint="write it to a file and send its path",
+            )
+        return Written(payload, check_metadata(params.metadata, limits.max_metadata_bytes))
+
+    def send(self, call: Call, params: SendParams, tx: Transaction, *, written: Written | None = None) -> SendResult:
+        """`written`: of a broadcast, which writes what it says once for all."""
         state = self._state
         limits = state.limits
         target, remote = params.agent_id, None
@@ -105,13 +124,7 @@ class Tickets:
             target, remote = self._resolve(target)
         self._check_published(call.principal, target, remote)
         now = tx.at = state.clock.wall_ms()
-        payload = codec.encode(params.payload)
-        if len(payload) > limits.max_payload_bytes:
-            raise TooLarge(
-                f"`payload` is {len(payload)} bytes; the limit is {limits.max_payload_bytes}",
-                hint="write it to a file and send its path",
-            )
-        metadata = check_metadata(params.metadata, limits.max_metadata_bytes)
+        payload, metadata = written or self.written(params)
         digest = self._digest(params, payload, metadata)
         status = self._agents.status(target) if remote is None else AgentStatus(remote.status)
         ticket_id = params.ticket_id
@@ -466,10 +479,13 @@ class Tickets:
 
     def _digest(self, params: SendParams, payload: bytes, metadata: bytes) -> str:
         fields = f"{params.agent_id}\0{params.expect_reply}\0{params.timeout_ms}\0{params.conversation_id}\0".encode()
-        return self._keyed(fields + metadata + b"\0" + payload)
+        return self._keyed(fields, metadata, b"\0", payload)
 
-    def _keyed(self, data: bytes) -> str:
-        return hashlib.sha256(self._key + data).hexdigest()[:_DIGEST_CHARS]
+    def _keyed(self, *parts: bytes) -> str:
+        hashed = hashlib.sha256(self._key)
+        for part in parts:
+            hashed.update(part)
+        return hashed.hexdigest()[:_DIGEST_CHARS]
 
 
 def _not_online(target: str, status: AgentStatus) -> NotFound:

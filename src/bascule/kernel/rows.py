@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=msgspec.Struct)
 R = TypeVar("R")
 Answer: TypeAlias = "R | Deferred[R] | Future[R]"
+# A param that is passed on: with very many values it stays the JSON text that it is (`kernel.mounted.ParamsReader`).
+# "string or structured JSON body" (broker spec 4.2).
+Payload: TypeAlias = Annotated[Any, msgspec.Meta(extra={"passed_on": True})]
 # What a person at the console must show for a call: always the same, or depending on its params.
 Proof: TypeAlias = Grade | Callable[[Any], Grade]
 

@@ -111,7 +111,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """What a person recognises the call by."""
         text = self.command if self.command is not None else " ".join((self.tool or "", *self.paths)).strip()
-        return _cut(text or self.url or self.tool or self.name)
+        return _cut(text or self.url or self.tool or self.name) or "a hook"
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -187,7 +187,7 @@ class _Files(msgspec.Struct):
 _shell = codec.decoder(_Shell, max_depth=MAX_DEPTH)
 _files = codec.decoder(_Files, max_depth=MAX_DEPTH)
 _words = codec.decoder(str | list[str] | None)
-_edits = codec.decoder(list[dict[str, str | int | float | bool | None]] | None)
+_edits = codec.decoder(list[dict[str, str | int | float | bool | None]] | None, max_values=codec.MAX_VALUES)
 
 
 class _Tool(NamedTuple):
@@ -240,17 +240,17 @@ _OTHER = _Tool("other")
 
 
 class _Event(msgspec.Struct):
-    hook_event_name: Any = None
-    session_id: Any = None
-    cwd: Any = None
-    tool_name: Any = None
-    tool_use_id: Any = None
-    agent_id: Any = None
-    prompt: Any = None
-    transcript_path: Any = None
-    notification_type: Any = None
-    message_type: Any = None
-    switched_off: Any = None
+    hook_event_name: _Later = _NONE
+    session_id: _Later = _NONE
+    cwd: _Later = _NONE
+    tool_name: _Later = _NONE
+    tool_use_id: _Later = _NONE
+    agent_id: _Later = _NONE
+    prompt: _Later = _NONE
+    transcript_path: _Later = _NONE
+    notification_type: _Later = _NONE
+    message_type: _Later = _NONE
+    switched_off: _Later = _NONE
     # An object; its text from the hidden tool, which a client fills in as text.
     tool_input: msgspec.Raw = msgspec.Raw(b"")
 
@@ -320,10 +320,10 @@ def _envelope(client: Client, event: _Event) -> Hook:
         name=name[:MAX_SESSION_CHARS],
         moment=_moment(name, tool),
         session=(_text(event.session_id) or "unnamed")[:MAX_SESSION_CHARS],
-        cwd=_absolute(event.cwd),
+        cwd=_absolute(_text(event.cwd)),
         agent=_short(event.agent_id),
         prompt=_text(event.prompt),
-        transcript=_absolute(event.transcript_path),
+        transcript=_absolute(_text(event.transcript_path)),
         about=_short(event.notification_type) or _short(event.message_type),
         tool=tool[:MAX_SESSION_CHARS] if tool else None,
         kind=_TOOLS.get(tool or "", _OTHER).kind,
@@ -340,7 +340,7 @@ def _moment(name: str, tool: str | None) -> Moment | None:
 def _call(hook: Hook, event: _Event) -> Hook:
     if hook.tool is None:
         raise _Refused("it names no tool")
-    if event.cwd is not None and hook.cwd is None:
+    if bytes(event.cwd) != bytes(_NONE) and hook.cwd is None:
         raise _Refused("its cwd is not an absolute path that could be opened")
     if hook.kind == "other":
         return hook
@@ -534,17 +534,18 @@ def _cut(text: str) -> str:
     return line if len(line) <= MAX_TITLE_CHARS else f"{line[: MAX_TITLE_CHARS - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+def _text(value: msgspec.Raw) -> str | None:
+    """A text that is not empty; what else stands there is not even read, for it may be megabytes of numbers."""
+    given = bytes(value)
+    return (_decoded(_text_of, given) or None) if given[:1] == b'"' else None
 
 
-def _short(value: Any) -> str | None:
+def _short(value: msgspec.Raw) -> str | None:
     """Names and ids, which are remembered: a forged one must not cost more than a real one."""
     text = _text(value)
     return text[:MAX_SESSION_CHARS] if text is not None else None
 
 
-def _absolute(value: Any) -> str | None:
-    path = _text(value)
+def _absolute(path: str | None) -> str | None:
     usable = path is not None and path.startswith("/") and len(path) <= MAX_PATH_CHARS and "\0" not in path
     return path if usable else None

@@ -43,16 +43,16 @@ HELLO_SECONDS = 10.0
 MAX_IN_FLIGHT = 4_096
 
 _NOTIFICATION = b'{"jsonrpc":"2.0","method":'
-_hello = codec.decoder(HelloParams)
-_cancel = codec.decoder(dict[str, Any])
+_hello = codec.decoder(HelloParams, max_values=codec.MAX_VALUES)
+_cancel = codec.decoder(dict[str, Any], max_values=codec.MAX_VALUES)
 # The arguments of a tool may be as deep as the params of a row; they lie three levels further in.
 _MCP_DEPTH = codec.MAX_DEPTH + 3
-_mcp_open = codec.decoder(McpOpen)
-_mcp_request = codec.decoder(McpRequest, max_depth=_MCP_DEPTH)
-_mcp_notified = codec.decoder(McpNotified)
-_mcp_done = codec.decoder(McpDone)
-_mcp_became = codec.decoder(McpBecame)
-_mcp_answered = codec.decoder(McpAnswered)
+_mcp_open = codec.decoder(McpOpen, max_values=codec.MAX_VALUES)
+_mcp_request = codec.decoder(McpRequest, max_depth=_MCP_DEPTH, max_values=codec.MAX_VALUES)
+_mcp_notified = codec.decoder(McpNotified, max_values=codec.MAX_VALUES)
+_mcp_done = codec.decoder(McpDone, max_values=codec.MAX_VALUES)
+_mcp_became = codec.decoder(McpBecame, max_values=codec.MAX_VALUES)
+_mcp_answered = codec.decoder(McpAnswered, max_values=codec.MAX_VALUES)
 
 
 class LinkConnections:

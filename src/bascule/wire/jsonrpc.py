@@ -10,7 +10,17 @@ from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
-from gabp.codec import MAX_ANSWER_DEPTH, MAX_DEPTH, BadJson, Raw, decoder, encode, has_few_brackets
+from gabp.codec import (
+    MAX_ANSWER_DEPTH,
+    MAX_DEPTH,
+    MAX_VALUES,
+    BadJson,
+    Raw,
+    decoder,
+    encode,
+    has_few_brackets,
+    has_too_many_values,
+)
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -69,13 +79,14 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: str | msgspec.UnsetType = msgspec.UNSET
     params: Raw = _ABSENT
     result: Raw = _ABSENT
-    error: RpcError | msgspec.UnsetType = msgspec.UNSET
+    error: Raw = _ABSENT
 
 
 class _OnlyId(msgspec.Struct, frozen=True):
     id: int | str | None = None
 
 
+_ERROR: Final = decoder(RpcError, max_depth=MAX_ANSWER_DEPTH, max_values=MAX_VALUES)
 _ENVELOPE: Final = decoder(_Envelope, max_depth=MAX_ANSWER_DEPTH)
 _ONLY_ID: Final = decoder(_OnlyId, max_depth=MAX_ANSWER_DEPTH)
 
@@ -120,6 +131,8 @@ class Requests:
     def read(self, body: bytes) -> tuple[int | str, str, Any] | None:
         """Id, method and params."""
         try:
+            if has_too_many_values(body):
+                return None
             if not body.isascii():
                 body.decode()
             request: Any = self._decode(body)
@@ -157,7 +170,7 @@ def parse(body: bytes) -> Request | Notification | Response:
     method = envelope.method
     if method is msgspec.UNSET:
         return _response(envelope, body)
-    if envelope.result is not _ABSENT or envelope.error is not msgspec.UNSET:
+    if envelope.result is not _ABSENT or envelope.error is not _ABSENT:
         _refuse(body, "a message with `method` has neither `result` nor `error`")
     params = envelope.params
     if params is _ABSENT:
@@ -178,11 +191,13 @@ def _response(envelope: _Envelope, body: bytes) -> Response:
         _refuse(body, "neither `method` nor `id`: not a request, a notification or a response")
     if envelope.params is not _ABSENT:
         _refuse(body, "a response has no `params`")
-    error = envelope.error
-    if (envelope.result is _ABSENT) == (error is msgspec.UNSET):
+    if (envelope.result is _ABSENT) == (envelope.error is _ABSENT):
         _refuse(body, "a response has exactly one of `result` and `error`")
-    if error is not msgspec.UNSET:
-        return Response(id_, None, error)
+    if envelope.error is not _ABSENT:
+        try:
+            return Response(id_, None, _ERROR.decode(envelope.error))
+        except BadJson as error:
+            _refuse(body, f"`error`: {error.message}")
     if id_ is None:
         _refuse(body, "the `id` of a response with a result must be a string or an integer")
     return Response(id_, envelope.result, None)

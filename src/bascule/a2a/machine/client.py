@@ -30,10 +30,9 @@ from a2a.types.a2a_pb2 import (
 )
 from a2a.utils.errors import A2AError
 
-from bascule.a2a.bulk import MAX_VALUES, has_too_many_values
 from bascule.a2a.cards import MAX_CARD_BYTES
 from bascule.a2a.machine.parts import parts_of, shown_of
-from bascule.a2a.ports import EndUnknown, NotSent, PeerAnswer, PeerState, Refused
+from bascule.a2a.ports import MAX_VALUES, EndUnknown, NotSent, PeerAnswer, PeerState, Refused
 from bascule.a2a.records import Letter, Peer
 from gabp import codec
 
@@ -90,7 +89,7 @@ class _BoundedTransport(httpx.AsyncBaseTransport):
             content = await self._read(response.stream)
         finally:
             await response.stream.aclose()
-        if has_too_many_values(content, self._max_values):
+        if codec.has_too_many_values(content, self._max_values):
             raise TooMuch(f"its answer has more than {self._max_values} values, or is not in UTF-8")
         response.stream = httpx.ByteStream(content)
         return response

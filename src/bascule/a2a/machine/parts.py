@@ -8,7 +8,7 @@ from a2a.types.a2a_pb2 import Part
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 
-from bascule.a2a.bulk import has_too_many_values
+from bascule.a2a.ports import MAX_VALUES
 from bascule.foundation.errors import InvalidRequest
 from gabp import codec
 
@@ -41,7 +41,7 @@ def parts_of(payload: Any) -> list[Part]:
     if isinstance(payload, str):
         return [Part(text=payload, media_type="text/plain")]
     text = codec.encode(payload)
-    if has_too_many_values(text) or not _fits_data(payload, MAX_DATA_DEPTH):
+    if codec.has_too_many_values(text, MAX_VALUES) or not _fits_data(payload, MAX_DATA_DEPTH):
         return [Part(text=text.decode(), media_type="application/json")]
     return [Part(data=ParseDict(payload, Value()), media_type="application/json")]
 

@@ -25,6 +25,7 @@ from bascule.kernel.policy.zones import Project, Zone, is_secret
 
 # Longer than any path that a kernel opens (PATH_MAX).
 MAX_PATH_CHARS = 4_096
+_TOO_LONG = f"a path of more than {MAX_PATH_CHARS} characters, which no kernel opens"
 # Codex's: what is written stands in the patch.
 _PATCHING = frozenset(["apply_patch", "applypatch"])
 _SEPARATED = re.compile(r"[=@:]")
@@ -85,6 +86,8 @@ def facts_of(method: str, params: Any) -> Facts:
         return _of_command(_get(params, "command"), _get(params, "cwd"), _get(params, "env"))
     if method in PATH_METHODS:
         path = _get(params, "path")
+        if isinstance(path, str) and len(path) > MAX_PATH_CHARS:
+            return Facts(traits=(OPAQUE,), notes=(_TOO_LONG,))
         return Facts(paths=(normal(path),)) if isinstance(path, str) else NOTHING
     return NOTHING
 
@@ -130,6 +133,10 @@ class _Looked:
 
     def pairs(self, paths: Iterable[str]) -> list[tuple[str, str]]:
         distinct = list(dict.fromkeys(paths))
+        if any(len(path) > MAX_PATH_CHARS for path in distinct):
+            self.traits = (OPAQUE,)
+            self.notes = (_TOO_LONG,)
+            distinct = [path for path in distinct if len(path) <= MAX_PATH_CHARS]
         if len(distinct) * len(self._places) > self._left:
             self.traits = (OPAQUE,)
             self.notes = (f"more than {MAX_PLACED} paths, seen from where it changes to",)

@@ -52,17 +52,34 @@ def matches_any(globs: tuple[str, ...], path: str) -> bool:
     """Whether one of many globs that restrict means the path: at the cost of one, for a path that none means."""
     if not globs:
         return False
-    if not path.isascii() or _TRAILING.search(path) is not None:
-        return any(path_matches(glob, path, exact=False) for glob in globs)
+    if _one_matches(globs, path):
+        return True
+    if path.isascii() and _TRAILING.search(path) is None:
+        return False
+    return _one_matches(_folded_globs(globs), _folded(path))
+
+
+def _one_matches(globs: tuple[str, ...], path: str) -> bool:
     by_name, others = _by_name(globs)
     # Anchored ones and those whose first name is a pattern are looked at; the rest only where that name is a step.
     if others is not None and others.fullmatch(path) is not None:
         return True
     return any(
-        path_matches(glob, path, exact=False)
-        for step in dict.fromkeys(path.casefold().split("/"))
+        _compiled(glob, exact=False).fullmatch(path) is not None
+        for step in dict.fromkeys(_key(path).split("/"))
         for glob in by_name.get(step, ())
     )
+
+
+def _key(text: str) -> str:
+    """The same for all that `re.IGNORECASE` takes for one name: to it an I with and one without its dot are an i."""
+    folded = text.casefold()
+    return folded if folded.isascii() else folded.replace("i\u0307", "i").replace("\u0131", "i")
+
+
+@lru_cache(64)
+def _folded_globs(globs: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(_folded, globs))
 
 
 @lru_cache(64)

@@ -5,7 +5,7 @@ a program executes ask before they are written, but for a few that are ordinary 
 that a run leaves new or changed are named in its result.
 """
 
-from bascule.kernel.policy.paths import path_matches
+from bascule.kernel.policy.paths import matches_any
 
 # Programs read these without being asked to. Writing one through a file operation asks; a command that leaves a new
 # or changed one is reported with its run. Build files (Makefile, CI) are not listed: changing these is the work
@@ -45,12 +45,13 @@ TEXT_FILES = (
     ".trae/rules/**", ".factory/droids/**", ".kilocode/rules/**", ".augment/rules/**",
 )  # fmt: skip
 
+_EXECUTED_FILES = (*STEERING_FILES, *REPORTED_FILES)
 EXECUTED = "other programs of the user execute or obey it"
 READ = "agents take it for instructions"
 
 
 def why_obeyed(path: str) -> str | None:
     """What a person should know about a file of that name that is new or changed; None: nothing."""
-    if any(path_matches(glob, path, exact=False) for glob in (*STEERING_FILES, *REPORTED_FILES)):
+    if matches_any(_EXECUTED_FILES, path):
         return EXECUTED
-    return READ if any(path_matches(glob, path, exact=False) for glob in TEXT_FILES) else None
+    return READ if matches_any(TEXT_FILES, path) else None

@@ -85,8 +85,12 @@ class Endpoint:
             raise InvalidRequest("this path takes no query string", hint="put the fields into the JSON body")
         elif body:
             _check_type(request.headers)
+            reader = self.mounted.decoder
             try:
-                return self.mounted.decoder.decode(self._with_names(request.names, body))
+                body, payload = reader.begin(body)
+                return reader.finish(self._with_names(request.names, body), payload)
+            except codec.TooManyValues as error:
+                raise NotParams(error.message, {}) from error
             except codec.BadJson:
                 # Once more in two steps, to say what is wrong and to know what it is about.
                 fields = _fields_in(body)

@@ -36,7 +36,7 @@ SESSION = "bascule.session"
 
 _SESSION_HEADER = b"mcp-session-id"
 _PARSE_ERROR = -32700
-_any = codec.decoder(Any)
+_any = codec.decoder(Any, max_values=codec.MAX_VALUES)
 
 
 class McpDoor:

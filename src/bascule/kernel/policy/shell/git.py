@@ -107,16 +107,16 @@ def _setting(name: str, value: Field, found: Found) -> None:
 # -- destruction ----------------------------------------------------------------------------------
 
 _NAMES_OF_FORCE = ("f", "force")
+_NAMES_OF_PUSH = (*_NAMES_OF_FORCE, "force-with-lease", "force-if-includes", "d", "delete", "mirror", "prune")
 # Verbs that always remove what git keeps.
 _ALWAYS = frozenset(["prune", "filter-branch", "filter-repo"])
 # Verbs that do with one of these options.
 _WITH: dict[str, tuple[str, ...]] = {
-    "reset": ("hard",),
+    "reset": ("hard", "merge"),
     "checkout-index": _NAMES_OF_FORCE,
     "switch": (*_NAMES_OF_FORCE, "discard-changes"),
     "update-ref": ("d", "delete", "stdin"),
     "read-tree": ("u", "reset"),
-    "push": (*_NAMES_OF_FORCE, "force-with-lease", "force-if-includes", "d", "delete", "mirror", "prune"),
 }
 
 
@@ -157,7 +157,14 @@ def _restore(args: list[Field]) -> bool:
 
 def _branch(args: list[Field]) -> bool:
     given, _ = options(args, "ut", ("set-upstream-to",), mixed=True)
-    return has(given, "D") or (has(given, "d", "delete") and has(given, *_NAMES_OF_FORCE))
+    return has(given, "D", *_NAMES_OF_FORCE)
+
+
+def _push(args: list[Field]) -> bool:
+    """By an option, or by a refspec: `:main` deletes, `+main` forces."""
+    given, operands = options(args, "o", ("push-option", "receive-pack", "repo", "exec"), mixed=True)
+    forced = any((field.text or "").startswith((":", "+")) for field in operands[1:])
+    return forced or has(given, *_NAMES_OF_PUSH)
 
 
 def _worktree(args: list[Field]) -> bool:
@@ -175,6 +182,7 @@ _JUDGED: dict[str, Callable[[list[Field]], bool]] = {
     "checkout": _checkout,
     "restore": _restore,
     "branch": _branch,
+    "push": _push,
     "worktree": _worktree,
     "gc": _gc,
 }

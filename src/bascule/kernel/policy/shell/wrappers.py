@@ -168,21 +168,31 @@ def _loader(name: str, args: list[Field], found: Found) -> None:
     found.command(operands, name)
 
 
+# Splits within a split: nobody writes one.
+_MAX_SPLIT = 4
+
+
 def _env(args: list[Field], found: Found) -> None:
-    given, operands = options(args, "uCSaP", ("unset", "chdir", "split-string", "argv0"))
-    while operands and operands[0].text == "-":
-        operands = operands[1:]
-    for value in value_of(given, "S", "split-string"):
-        if value.text is None:
-            found.text(value, "env -S")
+    for _ in range(_MAX_SPLIT):
+        given, operands = options(args, "uCSaP", ("unset", "chdir", "split-string", "argv0"))
+        value = next(iter(value_of(given, "S", "split-string")), None)
+        if value is None:
+            while operands and operands[0].text == "-":
+                operands = operands[1:]
+            found.command(_assignments(operands, found), "env")
             return
-        # Not a shell's text, but quoted like one; the rest are arguments of what it names.
-        inner = [known(word) for word in value.text.split()]
+        if value.text is None:
+            break
+        # Not a shell's text, but quoted like one. Its words, options among them, stand in its place.
         if any(character in value.text for character in "'\"\\$"):
             found.text(value, "env -S")
-        found.command(_assignments([*inner, *operands], found), "env -S")
-        return
-    found.command(_assignments(operands, found), "env")
+        at = next(at for at, each in enumerate(args) if each is value or _ends_with(each, value.text))
+        args = [*map(known, value.text.split()), *args[at + 1 :]]
+    found.opaque.append("env -S splits what cannot be read")
+
+
+def _ends_with(field: Field, value: str) -> bool:
+    return field.text is not None and field.text.startswith("-") and field.text.endswith(value)
 
 
 def _command(args: list[Field], found: Found) -> None:
