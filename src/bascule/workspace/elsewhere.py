@@ -1,6 +1,6 @@
 """What an agent's own tool changed and no checkpoint of the project holds: git's record, and what it named outside."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +15,10 @@ from bascule.workspace.spaces import Space
 # Refs named in a note.
 MAX_REFS_NAMED = 20
 GIT_UNKNOWN = "what it did to git's record is not known"
+
+
+# What could not be put back, and contents that are older than the call: why what it made outside is not removed.
+Keep = Callable[[Sequence[PathReason], Collection[bytes]], str | None]
 
 
 class Back(NamedTuple):
@@ -113,6 +117,11 @@ class Elsewhere:
         there = self._outside.undo(space_id, outside.before, outside.after, dry_run=True, without=without)
         return Back(there.changes, there.left_alone, refs, [])
 
+    def contents(self, segments: Segments) -> Collection[bytes]:
+        """What `put_back` holds of files outside, as ids of git's blobs."""
+        outside = segments.outside
+        return self._outside.contents(segments.space_id, outside.before) if outside is not None else ()
+
     def expect(self, segments: Segments) -> tuple[GitSegment | None, OutsideSegment | None]:
         """What is there now, and what `put_back` will leave. All of it is on disk."""
         space_id, root, git, outside, without = segments
@@ -124,7 +133,7 @@ class Elsewhere:
             outside = OutsideSegment(before=now, after=then)
         return git, outside
 
-    def put_back(self, segments: Segments, keep: Callable[[Sequence[PathReason]], str | None]) -> Back:
+    def put_back(self, segments: Segments, keep: Keep) -> Back:
         """`keep` is asked before what the call made outside is removed."""
         space_id, root, git, outside, without = segments
         refs: list[str] = []
@@ -140,7 +149,7 @@ class Elsewhere:
             outside.after,
             dry_run=False,
             without=without,
-            keep=lambda here: keep([*failed, *here]),
+            keep=lambda here, older: keep([*failed, *here], older),
         )
         return Back(there.changes, there.left_alone, refs, [*failed, *there.failed])
 

@@ -7,7 +7,7 @@ because nobody can say what it was or whether it is still the same; once nothing
 """
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from bascule.workspace.machine.checkpoints.compare import Difference, TreeView, differences
@@ -40,6 +40,24 @@ class Plan(NamedTuple):
     left: dict[bytes, str]
     # Of what is left alone: where `target` has something that can be put back once nothing is in its place.
     held: list[bytes]
+
+    def leaving(self, paths: Iterable[bytes], why: str) -> "Plan":
+        """The same without removing these; a directory that was to go stays with all that is in it."""
+        going = {path for path, _ in self.remove_dirs}
+        stays = {next((above for above in _above(path) if above in going), path) for path in paths}
+
+        def goes(path: bytes) -> bool:
+            return path not in stays and not any(above in stays for above in _above(path))
+
+        return self._replace(
+            remove=[step for step in self.remove if goes(step[0])],
+            remove_dirs=[step for step in self.remove_dirs if goes(step[0])],
+            must_go=[path for path in self.must_go if goes(path)],
+            # What should take the place of such a directory is not put there.
+            put=[step for step in self.put if step[0] not in self.must_go or goes(step[0])],
+            changed=[each for each in self.changed if goes(each.path)],
+            left=self.left | dict.fromkeys(stays, why),
+        )
 
 
 def plan(
