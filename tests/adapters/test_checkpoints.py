@@ -450,9 +450,12 @@ def test_ids_that_are_none_are_refused(checkpoints, store, root):
         store.open("../elsewhere", root)
 
 
-def test_modes_of_setuid_files_are_not_kept(workspace, checkpoints):
+def test_modes_are_kept_whole(workspace, checkpoints):
     (workspace / "x").write_text("x")
-    before = checkpoints.take()
-    (workspace / "x").chmod(0o4644)
-    assert checkpoints.take() == before
-    assert stat.S_IMODE((workspace / "x").stat().st_mode) == 0o4644
+    (workspace / "d").mkdir()
+    for name, modes in (("x", (0o4644, 0o2755)), ("d", (0o1777, 0o2775))):
+        for mode in modes:
+            before = checkpoints.take()
+            (workspace / name).chmod(mode)
+            assert checkpoints.take() != before
+            assert stat.S_IMODE((workspace / name).stat().st_mode) == mode

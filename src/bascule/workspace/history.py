@@ -573,6 +573,12 @@ class History:
         before, after = await self._threads.do(checkpoints.expect, list(job.pieces))
         git, outside = await self._threads.do(self._elsewhere.expect, self._segments(space, job, place.path))
         move = job.move if place.todo == "move" else None
+        cut_short = self._undos.rows.get(space.space_id)
+        if cut_short is not None and _goes_on(job, cut_short, git, outside):
+            assert cut_short.segment.after is not None
+            if not await self._threads.do(checkpoints.changes, cut_short.segment.after, after):
+                # What was there before its first try is what taking it back has to bring.
+                return
         last = LastUndo(
             run_id=job.run_id,
             started_by=who,
@@ -740,6 +746,13 @@ class History:
 
 def _is_last(params: UndoParams) -> bool:
     return params.run_id.partition(":")[0] == LAST_UNDO
+
+
+def _goes_on(job: _Job, last: LastUndo, git: GitSegment | None, outside: OutsideSegment | None) -> bool:
+    """Whether an undo is the last one once more, which was cut short: it leaves the same of git and outside."""
+    left = (last.git and last.git.after, last.outside and last.outside.after)
+    same = left == (git and git.after, outside and outside.after)
+    return same and (last.run_id, last.undone) == (job.run_id, job.undone)
 
 
 def _refused(run_id: str, error: Exception) -> Conflict:

@@ -18,6 +18,7 @@ from bascule.workspace.ports import LaterChanges
 
 # Paths named in a refusal; more would only fill a context.
 MAX_NAMED = 20
+SET_ID = "had set-user-ID or set-group-ID, which an undo gives to no file: chmod it again, if it is to have that"
 CHANGED_SINCE = "was changed since"
 MOVE_AWAY = "move it away and undo again to have back what was there"
 
@@ -111,7 +112,7 @@ class _Planning:
                 continue
             reason = self._gap(difference) or self._others.get(difference.path)
             if reason is None:
-                possible.append(difference)
+                possible.append(self._without_set_id(difference))
             else:
                 left[difference.path] = reason
         going = {difference.path for difference in possible if difference.new is None or difference.new.is_dir}
@@ -130,6 +131,14 @@ class _Planning:
         self._plan.make_dirs.extend(sorted(self._made.items(), key=lambda item: item[0].count(b"/")))
         self._plan.remove_dirs.sort(key=lambda step: -step[0].count(b"/"))
         return self._plan
+
+    def _without_set_id(self, difference: Difference) -> Difference:
+        """A tree does not know whose program it was: it must not come back as one that runs with our rights."""
+        path, _, new = difference
+        if new is None or not new.runs_as or self._now.get(path) == new:
+            return difference
+        self._plan.left[path] = SET_ID
+        return difference._replace(new=Entry(new.mode & ~new.runs_as, new.object))
 
     def _gap(self, difference: Difference) -> str | None:
         """Why it cannot be known what would be lost, or what to put there."""
@@ -155,7 +164,8 @@ class _Planning:
     def _step(self, difference: Difference, there: Entry | None, going: set[bytes]) -> bool:
         """Whether what is there lets this difference be made."""
         path, old, new = difference
-        if there is None and old is not None and old.is_gap:
+        if there is None and old is not None and (old.is_gap or (new is not None and old.is_dir != new.is_dir)):
+            # Of a file in a directory's place an undo that was cut short leaves neither.
             old = None
         if old is not None and old.is_dir:
             return self._leave_directory(path, old, new, there, going)

@@ -189,7 +189,7 @@ class OutsideFiles:
             then = self._load(folder, after).entries
             differing = [path for path in was.keys() | then.keys() if was.get(path) != then.get(path)]
             for path in sorted(differing):
-                if now.get(path) not in (then.get(path), was.get(path)):
+                if now.get(path) not in (then.get(path), was.get(path)) and not _is_half_way(was, then, now, path):
                     raise LaterChanges(f"{_shown(path)} was changed since then")
             differing = [path for path in differing if now.get(path) != was.get(path)]
             _check_added(differing, was, then, now)
@@ -510,6 +510,14 @@ def _older(paths: Iterable[bytes], since: int) -> set[bytes]:
         except OSError as error:
             raise CheckpointFault(f"{_shown(path)} cannot be read: {error.strerror}") from error
     return found
+
+
+def _is_half_way(
+    was: Mapping[bytes, _Entry], then: Mapping[bytes, _Entry], now: Mapping[bytes, _Entry], path: bytes
+) -> bool:
+    """Of a file in a directory's place an undo that was cut short leaves neither."""
+    kinds = {each[path].kind for each in (was, then) if path in each}
+    return path not in now and len(kinds) > 1 and "directory" in kinds
 
 
 def _check_added(

@@ -227,7 +227,7 @@ class Restore:
     def _set_mode(self, path: bytes, mode: int) -> None:
         directory = self._root.opener.open(self._root.fileno(), path, _READ_DIRECTORY, links=False)
         try:
-            os.fchmod(directory, mode & 0o777)
+            os.fchmod(directory, stat.S_IMODE(mode))
         finally:
             os.close(directory)
 
@@ -326,7 +326,7 @@ class _Copy:
             try:
                 node.directories[text] = self._directory(path + b"/" + name if path else name, found, below)
                 # Its own mode comes last: it may forbid what has to be written into it.
-                _dress(below, found.mode & 0o777, self._owner)
+                _dress(below, stat.S_IMODE(found.mode), self._owner)
             finally:
                 os.close(below)
         return node
@@ -344,7 +344,7 @@ def write_entry(directory: int, name: str, entry: Entry, store: ObjectStore, own
         written = 0
         while written < len(data):
             written += os.write(descriptor, memoryview(data)[written:])
-        _dress(descriptor, entry.mode & 0o777, owner)
+        _dress(descriptor, stat.S_IMODE(entry.mode), owner)
         return os.fstat(descriptor)
     finally:
         os.close(descriptor)
@@ -355,7 +355,7 @@ def make_directory(directory: int, name: str, mode: int, owner: Owner) -> None:
         os.mkdir(name, 0o700, dir_fd=directory)
     below = os.open(name, _READ_DIRECTORY, dir_fd=directory)
     try:
-        _dress(below, mode & 0o777, owner)
+        _dress(below, stat.S_IMODE(mode), owner)
     finally:
         os.close(below)
 

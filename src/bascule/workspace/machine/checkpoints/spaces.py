@@ -1,9 +1,9 @@
 """Checkpoints of workspaces: one set of objects per space, one memory of what was scanned per directory.
 
 A space's copy (`copy_out`) is another directory with the same objects, so that what happens in it can be brought back.
-Directories are held as trees hold them, empty ones too. Not held: `.git`, `artifacts/`, owners, times, setuid bits,
-which names are hard links of one file; and gaps: what is too large, too deep or cannot be read, pipes, sockets, devices
-and other mounts. `unknown` names those that may have changed between two trees.
+Directories are held as trees hold them, empty ones too. Not held: `.git`, `artifacts/`, owners, times, extended
+attributes, which names are hard links of one file; and gaps: what is too large, too deep or cannot be read, pipes,
+sockets, devices and other mounts. `unknown` names those that may have changed between two trees.
 """
 
 import os

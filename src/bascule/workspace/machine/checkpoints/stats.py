@@ -20,7 +20,7 @@ from bascule.workspace.machine.checkpoints.objects import Entry, ObjectId
 RACY_NS = 100_000_000
 COARSE_NS = 2_000_000_000
 _NEVER = -1
-_FORM = 2
+_FORM = 3
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
