@@ -1,5 +1,6 @@
 """A project, a daemon that knows it, and hooks as a client would send them."""
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -124,7 +125,9 @@ def snapshot(root):
             if stat.S_ISLNK(mode):
                 content = os.readlink(path)
             elif stat.S_ISREG(mode):
-                content = Path(path).read_bytes()
+                with contextlib.suppress(PermissionError):
+                    # Who is not root may have shut it.
+                    content = Path(path).read_bytes()
             found[os.path.relpath(path, root)] = (stat.S_IFMT(mode), stat.S_IMODE(mode), content)
     refs = (git(root, "for-each-ref"), git(root, "stash", "list")) if (Path(root) / ".git").is_dir() else None
     head = (Path(root) / ".git" / "HEAD").read_text() if refs is not None else None

@@ -21,7 +21,7 @@ OPTIONS = {
     "gemini": ["--yolo"],
 }
 # Words of a client that does not run a command though its user allowed all.
-REFUSED = "Dangerous rm operation detected"
+REFUSED = "Dangerous rm operation detected|Command injection detected"
 # Codex runs no `rm -f` that it can read, and does not say that a call has failed.
 READ_BY_CODEX = re.compile(r"rm (-\S*f|-\S+ -\S*f|\./\*|\* )|shred|git rm")
 # Of a hundred calls so many may be named in place of put back; docs/native.md has the reason of each.

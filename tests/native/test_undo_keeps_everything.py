@@ -1,5 +1,6 @@
 """An undo never holds the only copy: the project itself moved or removed, undos taken back, parts that fail."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bascule.foundation.errors import Conflict
-from native_scene import git, make_project, snapshot
+from native_scene import Scene, git, make_project, snapshot
 from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
@@ -193,6 +194,99 @@ def test_a_file_that_no_checkpoint_holds_and_that_was_moved_out_stays_outside(sc
     answer = scene.run(f"mv large {outside}")
     scene.undo(answer["runId"])
     assert outside.stat().st_size == 70 * 1024 * 1024
+
+
+# Each moves something that no checkpoint holds, to where an undo would remove what the call made.
+UNHELD = [
+    ("mv .git gitbak; rm -rf src", ".git", "gitbak"),
+    ("mkdir -p a/b && mv .git a/b/c", ".git", "a/b/c"),
+    ("mv .git/hooks hooks; echo mine > hooks/mine", ".git/hooks", "hooks"),
+    ("mv .git/hooks ~/hooks", ".git/hooks", "../hooks"),
+    ("mv artifacts kept", "artifacts", "kept"),
+    ("mv artifacts ~/kept", "artifacts", "../kept"),
+    ("rm run.sh && mkdir run.sh && mv artifacts run.sh/kept", "artifacts", "run.sh/kept"),
+    ("mv artifacts kept && chmod -R 000 kept", "artifacts", "kept"),
+    ("mv $(cat list) taken", "../other/data", "taken"),
+    ("mv $(cat list) ~/taken", "../other/data", "../taken"),
+]
+
+
+@pytest.fixture
+def unheld(start_daemon, tmp_path):
+    """What no checkpoint holds, older than the daemon: `artifacts/`, and a place that no call names."""
+    home = tmp_path / "home"
+    root = home / "project"
+    root.mkdir(parents=True)
+    make_project(root)
+    for place in (root / "artifacts", home / "other"):
+        place.mkdir()
+        (place / "data").write_text(f"only in {place}\n")
+    (root / "list").write_text(str(home / "other" / "data"))
+    made = Scene(start_daemon(None, env={"HOME": str(home)}), root)
+    made.note("SessionStart")
+    yield made
+    made.close()
+
+
+def contents(place):
+    """The bytes of every file there, or of the file."""
+    if place.is_file():
+        return {place.read_bytes()}
+    return {Path(folder, name).read_bytes() for folder, _, names in os.walk(place) for name in names}
+
+
+@pytest.mark.parametrize(("command", "source", "target"), UNHELD)
+def test_what_no_checkpoint_holds_stays_where_a_call_moved_it(unheld, command, source, target):
+    scene = unheld
+    was = contents(scene.root / source)
+    answer = scene.run(command)
+    assert not (scene.root / source).exists()
+    undone = scene.undo(answer["runId"])
+    assert any("only copy" in each["reason"] for each in undone["leftAlone"])
+    # What the undo did is taken back, and done once more, without losing it either.
+    for _ in range(2):
+        take_back(scene)
+    subprocess.run(["chmod", "-R", "u+rwX", scene.root], check=True)
+    assert was <= contents(scene.root / target)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mkdir made && mv src made/",
+        "cp -pr src again && cp -p run.sh run2.sh",
+        "cp -a src ~/again",
+        "tar cf a.tar src && mkdir made && tar xf a.tar -C made",
+        "mv src/m1.py m && echo more >> m",
+        "ln src/m1.py second",
+        "ln ~/other/data second",
+        "mv ~/other/data .",
+    ],
+)
+def test_what_a_call_made_goes_and_so_does_what_is_elsewhere(unheld, command):
+    """The control: of what an undo removes nothing else is left alone."""
+    was, there = snapshot(unheld.root), contents(unheld.root.parent / "other")
+    answer = unheld.run(command)
+    assert snapshot(unheld.root) != was or (unheld.root.parent / "again").exists()
+    undone = unheld.undo(answer["runId"])
+    assert "leftAlone" not in undone
+    assert snapshot(unheld.root) == was
+    assert contents(unheld.root.parent / "other") == there
+    assert not (unheld.root.parent / "again").exists()
+
+
+@pytest.mark.parametrize(
+    "script", ["mv {root} {root}-gone", "chmod 700 .", "mv .git ../git-gone", "chmod 1755 {root}", "rm -rf .git"]
+)
+def test_bascule_undo_lists_a_call_that_changed_only_the_projects_own_directory(scene, script):
+    """Else `undo last` would take back an older call in its place."""
+    scene.run("echo older > older.txt")
+    answer = scene.run(script.format(root=scene.root))
+    listed = json.loads(bascule(scene, "undo", "--json").stdout)
+    assert listed[0]["runId"] == answer["runId"]
+    done = bascule(scene, "undo", "last")
+    assert answer["runId"] in done.stdout + done.stderr
+    assert (scene.root / "older.txt").exists()
 
 
 def test_a_copy_outside_goes_once_what_it_stands_for_is_back(scene):

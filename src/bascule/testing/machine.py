@@ -12,7 +12,7 @@ business of `workspace.machine`, and is tested with real ones.
 import asyncio
 import difflib
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -310,9 +310,22 @@ class FakeCheckpoints:
         return text[:max_chars], len(text) > max_chars
 
     def undo(
-        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+        self,
+        before: str,
+        after: str,
+        *,
+        dry_run: bool,
+        max_chars: int = 0,
+        beside: Sequence[Beside] | None = None,
+        began_ms: int | None = None,
+        elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
+        # Nothing here is older than what made it.
+        del began_ms, elsewhere
         return self._bring(after, before, dry_run=dry_run, max_chars=max_chars, beside=beside)
+
+    def has(self, _contents: Collection[bytes], /) -> bool:
+        return True
 
     def apply(self, before: str, after: str) -> Undone:
         return self._bring(before, after, dry_run=False)
@@ -512,10 +525,13 @@ class NothingOutside:
         *,
         dry_run: bool,
         without: str | None = None,
-        keep: Callable[[Sequence[PathReason]], str | None] = lambda _failed: None,
+        keep: Callable[[Sequence[PathReason], Collection[bytes]], str | None] = lambda _failed, _older: None,
     ) -> PutBack:
         del dry_run, without, keep
         return PutBack([], [])
+
+    def contents(self, _space_id: str, _before: str, /) -> Collection[bytes]:
+        return ()
 
     def expect(
         self, _space_id: str, before: str, after: str | None, /, *, without: str | None = None

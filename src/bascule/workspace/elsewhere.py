@@ -1,6 +1,6 @@
 """What an agent's own tool changed and no checkpoint of the project holds: git's record, and what it named outside."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +16,10 @@ from bascule.workspace.spaces import Space
 MAX_REFS_NAMED = 20
 GIT_UNKNOWN = "what it did to git's record is not known"
 FURTHER = "is a repository below the project's own: what the run changed in git's record there stays"
+
+
+# What could not be put back, and contents that are older than the call: why what it made outside is not removed.
+Keep = Callable[[Sequence[PathReason], Collection[bytes]], str | None]
 
 
 class Back(NamedTuple):
@@ -122,6 +126,11 @@ class Elsewhere:
         places = self._git.not_held(segments.space_id, segments.root, git.before, git.after) if git is not None else []
         return [PathReason(path=each, reason=FURTHER) for each in places]
 
+    def contents(self, segments: Segments) -> Collection[bytes]:
+        """What `put_back` holds of files outside, as ids of git's blobs."""
+        outside = segments.outside
+        return self._outside.contents(segments.space_id, outside.before) if outside is not None else ()
+
     def expect(self, segments: Segments) -> tuple[GitSegment | None, OutsideSegment | None]:
         """What is there now, and what `put_back` will leave. All of it is on disk."""
         space_id, root, git, outside, without = segments
@@ -133,7 +142,7 @@ class Elsewhere:
             outside = OutsideSegment(before=now, after=then)
         return git, outside
 
-    def put_back(self, segments: Segments, keep: Callable[[Sequence[PathReason]], str | None]) -> Back:
+    def put_back(self, segments: Segments, keep: Keep) -> Back:
         """`keep` is asked before what the call made outside is removed."""
         space_id, root, git, outside, without = segments
         refs: list[str] = []
@@ -150,7 +159,7 @@ class Elsewhere:
             outside.after,
             dry_run=False,
             without=without,
-            keep=lambda here: keep([*failed, *further, *here]),
+            keep=lambda here, older: keep([*failed, *further, *here], older),
         )
         return Back(there.changes, [*further, *there.left_alone], refs, [*failed, *there.failed])
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os.path
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -63,8 +63,8 @@ LAST_UNDO = "last-undo"
 TAKE_BACK = "bascule undo --last-undo"
 # Why what a call made outside of the project stays there after its undo.
 KEPT = (
-    "stays, because not all of what the call took from the project could be put back, and this may be the only copy; "
-    "remove it by hand once you have looked"
+    "stays, because not all of what the call took away or moved there is known to be back, and this may be the only "
+    "copy; remove it by hand once you have looked"
 )
 # How the note of a run begins that worked without a checkpoint.
 _NO_CHECKPOINT = "not undoable"
@@ -91,6 +91,8 @@ class _Job(NamedTuple):
     """What is to be taken back: what a run did, or what the last undo did."""
 
     run_id: str
+    # When that began, by the wall clock.
+    began: int
     # The last one first, as they are taken back.
     pieces: list[_Piece]
     git: GitSegment | None
@@ -177,7 +179,7 @@ class History:
 
     async def undo(self, call: Call, params: UndoParams, effect: RecordedEffect) -> UndoResult:
         if not _is_last(params):
-            # Why there is no undo comes before that its directory cannot be a space.
+            # Of a call in the home itself there is no space, but there is a reason.
             self._undoable(params)
         space = self._spaces.find(self.space_of(params))
         await within(None, await self._spaces.take_turn(space))
@@ -453,6 +455,7 @@ class History:
             raise _refused(record.run_id, error) from None
         return _Job(
             record.run_id,
+            record.started_at,
             list(reversed(pieces)),
             record.git,
             record.outside,
@@ -469,6 +472,7 @@ class History:
         assert last.segment.after is not None
         return _Job(
             last.run_id,
+            last.at,
             [_Piece(last.segment.before, last.segment.after, None)],
             last.git,
             last.outside,
@@ -541,10 +545,14 @@ class History:
 
     async def _rehearse(self, space: Space, job: _Job, place: _Place) -> _Done:
         """All of it is tried before any of it is changed."""
+        segments = self._segments(space, job, place.path)
         try:
             async with self._checkpoints(space, place) as checkpoints:
-                undone = [await self._threads.do(self._undo, checkpoints, piece, dry_run=True) for piece in job.pieces]
-            back = await self._threads.do(self._elsewhere.rehearse, self._segments(space, job, place.path))
+                undone = [
+                    await self._threads.do(self._undo, checkpoints, piece, job, segments, dry_run=True)
+                    for piece in job.pieces
+                ]
+            back = await self._threads.do(self._elsewhere.rehearse, segments)
         except (CheckpointFault, FileFault) as error:
             raise _refused(job.run_id, error) from None
         lost = await self._threads.do(self._files.missing, place.path, job.lost)
@@ -572,6 +580,12 @@ class History:
         before, after = await self._threads.do(checkpoints.expect, list(job.pieces))
         git, outside = await self._threads.do(self._elsewhere.expect, self._segments(space, job, place.path))
         move = job.move if place.todo == "move" else None
+        cut_short = self._undos.rows.get(space.space_id)
+        if cut_short is not None and _goes_on(job, cut_short, git, outside):
+            assert cut_short.segment.after is not None
+            if not await self._threads.do(checkpoints.changes, cut_short.segment.after, after):
+                # What was there before its first try is what taking it back has to bring.
+                return
         last = LastUndo(
             run_id=job.run_id,
             started_by=who,
@@ -596,25 +610,35 @@ class History:
         elif job.move is not None and place.todo == "move" and job.move.source == path:
             await self._threads.do(self._files.move_directory, job.move.target, job.move.source)
         checkpoints = await self._spaces.checkpoints_of(space)
+        segments = self._segments(space, job, path)
         async with self._beside_others(space, checkpoints, f"the undo of {job.run_id}"):
-            undone = [await self._threads.do(self._undo, checkpoints, piece, dry_run=False) for piece in job.pieces]
+            undone = [
+                await self._threads.do(self._undo, checkpoints, piece, job, segments, dry_run=False)
+                for piece in job.pieces
+            ]
             if job.mode is not None and checkpoints.root.mode == job.mode[1]:
                 await self._threads.do(checkpoints.root.set_mode, job.mode[0])
             lost = await self._threads.do(self._files.missing, path, job.lost)
             unknown = [await self._threads.do(checkpoints.unknown, each.before, each.after) for each in job.pieces]
             complete = job.removed is None and not lost and not any(unknown) and not any(each.failed for each in undone)
 
-            def keep(failed: Sequence[PathReason]) -> str | None:
-                return None if complete and not failed else KEPT
+            def keep(failed: Sequence[PathReason], older: Collection[bytes]) -> str | None:
+                return None if complete and not failed and checkpoints.has(older) else KEPT
 
-            back = await self._threads.do(self._elsewhere.put_back, self._segments(space, job, path), keep)
+            back = await self._threads.do(self._elsewhere.put_back, segments, keep)
         if job.move is not None and place.todo == "move" and job.move.source != path:
             await self._threads.do(self._files.move_directory, job.move.target, job.move.source)
         return _done(job, undone, back, lost, place, dry_run=False)
 
-    def _undo(self, checkpoints: Checkpoints, piece: _Piece, *, dry_run: bool) -> Undone:
+    def _undo(self, checkpoints: Checkpoints, piece: _Piece, job: _Job, segments: Segments, *, dry_run: bool) -> Undone:
         return checkpoints.undo(
-            piece.before, piece.after, dry_run=dry_run, max_chars=self._limits.max_diff_chars, beside=piece.beside
+            piece.before,
+            piece.after,
+            dry_run=dry_run,
+            max_chars=self._limits.max_diff_chars,
+            beside=piece.beside,
+            began_ms=job.began,
+            elsewhere=partial(self._elsewhere.contents, segments),
         )
 
     # -- copies --
@@ -731,6 +755,13 @@ def _is_last(params: UndoParams) -> bool:
     return params.run_id.partition(":")[0] == LAST_UNDO
 
 
+def _goes_on(job: _Job, last: LastUndo, git: GitSegment | None, outside: OutsideSegment | None) -> bool:
+    """Whether an undo is the last one once more, which was cut short: it leaves the same of git and outside."""
+    left = (last.git and last.git.after, last.outside and last.outside.after)
+    same = left == (git and git.after, outside and outside.after)
+    return same and (last.run_id, last.undone) == (job.run_id, job.undone)
+
+
 def _refused(run_id: str, error: Exception) -> Conflict:
     """Before the first change."""
     later = isinstance(error, LaterChanges)
@@ -748,6 +779,7 @@ def _done(job: _Job, undone: Sequence[Undone], back: Back, lost: list[str], plac
         word = f"{place.path} is made again"
     elif place.todo == "move" and job.move is not None:
         word = f"{job.move.target} is {job.move.source} again"
+    mode = f"the project's own directory has mode {job.mode[0]:04o} again" if job.mode is not None else None
     return _Done(
         inside,
         inside + back.changes,
@@ -757,7 +789,7 @@ def _done(job: _Job, undone: Sequence[Undone], back: Back, lost: list[str], plac
         [*(each for part in undone for each in part.failed), *back.failed, *(() if dry_run else gone)],
         back.refs,
         place.todo != "here",
-        _joined(word, back.note),
+        _joined(word, mode, back.note),
         any(part.again for part in undone),
     )
 

@@ -58,12 +58,7 @@ class Listing:
     def _view(self, record: RunRecord) -> RunView:
         run = self._live.get(record.run_id)
         now = run.record if run is not None else record
-        undoable = (
-            bool(now.segments or now.git or now.outside)
-            and is_over(now)
-            and not now.undone
-            and (not now.on_copy or now.committed)
-        )
+        undoable = now.left_changes and is_over(now) and not now.undone and (not now.on_copy or now.committed)
         return RunView(
             run_id=now.run_id,
             space_id=now.space_id,

@@ -278,7 +278,8 @@ class NativeRuns:
     async def _open(self, work: NativeWork) -> Run:
         space = await self._space(work.root)
         run = self._run(space.space_id, work)
-        if endings := self._endings.get(space.space_id):
+        # A call that was reported begins to end while it is waited for: its tree comes first as well.
+        while endings := self._endings.get(space.space_id):
             await asyncio.wait(set(endings))
         if not await self._keep_outside(run, space, work):
             # A tool that writes the files it names, all of them elsewhere: the project is not touched.

@@ -4,7 +4,7 @@ All of it may be slow. `Files` and `Checkpoints` block and are called on threads
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self
@@ -398,12 +398,25 @@ class Checkpoints(Protocol):
         """A unified diff, and whether it was cut."""
 
     def undo(
-        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+        self,
+        before: str,
+        after: str,
+        *,
+        dry_run: bool,
+        max_chars: int = 0,
+        beside: Sequence[Beside] | None = None,
+        began_ms: int | None = None,
+        elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
         """Put back `before` where the workspace still is as in `after`; `CheckpointFault` names later changes.
 
-        With `beside` (others worked at the same time) those are left alone, and so is what the others changed.
+        With `beside` (others worked at the same time) those are left alone, and so is what the others changed. With
+        `began_ms` what is older than that is not removed where nothing else has its content, in the workspace or
+        `elsewhere` (ids of git's blobs).
         """
+
+    def has(self, contents: Collection[bytes], /) -> bool:
+        """Whether files or links of the workspace, as it is now, have each of these (ids of git's blobs)."""
 
     def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
         """The tree as it is now, and as it will be when these are undone in this order. Both are on disk.
@@ -501,13 +514,17 @@ class OutsideStore(Protocol):
         *,
         dry_run: bool,
         without: str | None = None,
-        keep: Callable[[Sequence[PathReason]], str | None] = lambda _failed: None,
+        keep: Callable[[Sequence[PathReason], Collection[bytes]], str | None] = lambda _failed, _older: None,
     ) -> PutBack:
         """Put back what the call changed; `LaterChanges` when something of it was changed since.
 
-        What it made is removed last. Before that `keep` is asked, with what could not be put back here: its answer is
-        why nothing is removed. What lies at `without` or beneath it is not looked at.
+        What it made is removed last. Before that `keep` is asked, with what could not be put back here, and with what
+        is older than the call and was not put back here (ids of git's blobs): its answer is why nothing is removed.
+        What lies at `without` or beneath it is not looked at.
         """
+
+    def contents(self, space_id: str, before: str, /) -> Collection[bytes]:
+        """What `undo` puts back, as ids of git's blobs."""
 
     def expect(
         self, space_id: str, before: str, after: str | None, /, *, without: str | None = None

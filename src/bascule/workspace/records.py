@@ -174,6 +174,12 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     # Items of its stream so far: a reader that comes back after a restart asks for what comes after its last one.
     seq: int = 0
 
+    @property
+    def left_changes(self) -> bool:
+        """Whether an undo has something to do, or to name."""
+        parts = (self.segments, self.git, self.outside, self.move, self.removed, self.mode, self.lost)
+        return any(parts)
+
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="plan"):
     """The ids of a run's operations: after a crash, each that has no event yet still gets its one."""

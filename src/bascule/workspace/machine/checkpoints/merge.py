@@ -7,7 +7,7 @@ because nobody can say what it was or whether it is still the same; once nothing
 """
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from bascule.workspace.machine.checkpoints.compare import Difference, TreeView, differences
@@ -18,6 +18,7 @@ from bascule.workspace.ports import LaterChanges
 
 # Paths named in a refusal; more would only fill a context.
 MAX_NAMED = 20
+SET_ID = "had set-user-ID or set-group-ID, which an undo gives to no file: chmod it again, if it is to have that"
 CHANGED_SINCE = "was changed since"
 MOVE_AWAY = "move it away and undo again to have back what was there"
 
@@ -40,6 +41,24 @@ class Plan(NamedTuple):
     left: dict[bytes, str]
     # Of what is left alone: where `target` has something that can be put back once nothing is in its place.
     held: list[bytes]
+
+    def leaving(self, paths: Iterable[bytes], why: str) -> "Plan":
+        """The same without removing these; a directory that was to go stays with all that is in it."""
+        going = {path for path, _ in self.remove_dirs}
+        stays = {next((above for above in _above(path) if above in going), path) for path in paths}
+
+        def goes(path: bytes) -> bool:
+            return path not in stays and not any(above in stays for above in _above(path))
+
+        return self._replace(
+            remove=[step for step in self.remove if goes(step[0])],
+            remove_dirs=[step for step in self.remove_dirs if goes(step[0])],
+            must_go=[path for path in self.must_go if goes(path)],
+            # What should take the place of such a directory is not put there.
+            put=[step for step in self.put if step[0] not in self.must_go or goes(step[0])],
+            changed=[each for each in self.changed if goes(each.path)],
+            left=self.left | dict.fromkeys(stays, why),
+        )
 
 
 def plan(
@@ -93,7 +112,7 @@ class _Planning:
                 continue
             reason = self._gap(difference) or self._others.get(difference.path)
             if reason is None:
-                possible.append(difference)
+                possible.append(self._without_set_id(difference))
             else:
                 left[difference.path] = reason
         going = {difference.path for difference in possible if difference.new is None or difference.new.is_dir}
@@ -112,6 +131,14 @@ class _Planning:
         self._plan.make_dirs.extend(sorted(self._made.items(), key=lambda item: item[0].count(b"/")))
         self._plan.remove_dirs.sort(key=lambda step: -step[0].count(b"/"))
         return self._plan
+
+    def _without_set_id(self, difference: Difference) -> Difference:
+        """A tree does not know whose program it was: it must not come back as one that runs with our rights."""
+        path, _, new = difference
+        if new is None or not new.runs_as or self._now.get(path) == new:
+            return difference
+        self._plan.left[path] = SET_ID
+        return difference._replace(new=Entry(new.mode & ~new.runs_as, new.object))
 
     def _gap(self, difference: Difference) -> str | None:
         """Why it cannot be known what would be lost, or what to put there."""
@@ -137,7 +164,8 @@ class _Planning:
     def _step(self, difference: Difference, there: Entry | None, going: set[bytes]) -> bool:
         """Whether what is there lets this difference be made."""
         path, old, new = difference
-        if there is None and old is not None and old.is_gap:
+        if there is None and old is not None and (old.is_gap or (new is not None and old.is_dir != new.is_dir)):
+            # Of a file in a directory's place an undo that was cut short leaves neither.
             old = None
         if old is not None and old.is_dir:
             return self._leave_directory(path, old, new, there, going)

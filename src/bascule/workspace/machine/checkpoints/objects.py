@@ -66,6 +66,11 @@ class Entry(NamedTuple):
     def is_gap(self) -> bool:
         return stat.S_IFMT(self.mode) == _GITLINK
 
+    @property
+    def runs_as(self) -> int:
+        """A file's set-user-ID and set-group-ID."""
+        return self.mode & (stat.S_ISUID | stat.S_ISGID) if stat.S_ISREG(self.mode) else 0
+
     def alone(self) -> "Entry":
         """Without what is in it."""
         return Entry(self.mode, b"") if self.is_dir else self
@@ -78,10 +83,8 @@ def object_id(kind: bytes, data: bytes) -> ObjectId:
 
 
 def kept_mode(mode: int) -> int:
-    """Type and permissions; setuid, setgid and sticky are not ours to bring back."""
-    if stat.S_ISLNK(mode):
-        return stat.S_IFLNK
-    return stat.S_IFMT(mode) | (mode & 0o777)
+    """Type and permissions, set-user-ID, set-group-ID and sticky among them."""
+    return stat.S_IFLNK if stat.S_ISLNK(mode) else stat.S_IFMT(mode) | stat.S_IMODE(mode)
 
 
 def gap_text(reason: str, identity: str) -> bytes:

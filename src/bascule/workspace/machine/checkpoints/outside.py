@@ -25,7 +25,8 @@ from typing import Literal
 
 import msgspec
 
-from bascule.workspace.machine.checkpoints import steps
+from bascule.workspace.machine.checkpoints import stats, steps
+from bascule.workspace.machine.checkpoints.objects import BLOB, object_id
 from bascule.workspace.machine.files import attributes, shut
 from bascule.workspace.ports import CheckpointFault, Kept, LaterChanges, PutBack
 from bascule.workspace.protocol import FileChange, PathReason
@@ -110,7 +111,7 @@ class OutsideFiles:
         *,
         dry_run: bool,
         without: str | None = None,
-        keep: Callable[[Sequence[PathReason]], str | None] = lambda _failed: None,
+        keep: Callable[[Sequence[PathReason], Collection[bytes]], str | None] = lambda _failed, _older: None,
     ) -> PutBack:
         """Put back what the call changed; `LaterChanges` when something of it was changed since.
 
@@ -128,16 +129,31 @@ class OutsideFiles:
         back = [path for path in todo if path in was]
         making_room = [path for path in todo if path not in was and any(_is_beneath(path, each) for each in back)]
         _PuttingBack(state, was, now).run(manifest.tops, sorted([*back, *making_room]))
-        failed = self._compared(manifest.tops, was, [*back, *making_room], without)
+        there = self._now(manifest.tops, without)
+        failed = _not_as_before(was, there, [*back, *making_room])
         added = [path for path in todo if path not in was and path not in making_room]
-        why = keep(_reasons(failed)) if added else None
+        same = {(entry.kind, entry.content) for path, entry in was.items() if there.get(path) == entry}
+        moved = [path for path in added if (now[path].kind, now[path].content) not in same]
+        why = keep(_reasons(failed), _older(moved, self._taken_at(state))) if added else None
         if why is not None:
             left |= dict.fromkeys(_outermost(added), why)
         elif added:
             _PuttingBack(state, was, now).run(manifest.tops, added)
-            failed |= self._compared(manifest.tops, was, added, without)
+            failed |= _not_as_before(was, self._now(manifest.tops, without), added)
         done = [path for path in todo if path not in failed and (why is None or path not in added)]
         return PutBack(_changes(now, was, done), _reasons(left), _reasons(failed))
+
+    def contents(self, space_id: str, before: str) -> set[bytes]:
+        folder = self._folder(space_id)
+        found: set[bytes] = set()
+        for entry in self._load(folder, before).entries.values():
+            if entry.kind == "link":
+                found.add(object_id(BLOB, entry.content))
+            held = os.path.join(folder, before, entry.content.hex())
+            if entry.kind == "file" and os.path.isfile(held):
+                with open(held, "rb") as file:
+                    found.add(object_id(BLOB, file.read()))
+        return found
 
     def expect(self, space_id: str, before: str, after: str | None, *, without: str | None = None) -> tuple[str, str]:
         """The state as it is now, with its content, and as `undo` will leave it."""
@@ -156,12 +172,9 @@ class OutsideFiles:
         except OSError as error:
             raise CheckpointFault(f"what is there now cannot be read: {error.strerror}") from error
 
-    def _compared(
-        self, tops: Sequence[bytes], was: Mapping[bytes, _Entry], paths: Iterable[bytes], without: str | None
-    ) -> dict[bytes, str]:
-        """Of these the paths that are not as they were, now that they are read from the disk once more."""
-        now = self._now(tops, without)
-        return dict.fromkeys((path for path in paths if now.get(path) != was.get(path)), "is not as it was before")
+    def _taken_at(self, state: str) -> int:
+        """A file that was made a moment later may have an earlier time: clocks of file systems tick."""
+        return os.stat(state).st_mtime_ns - stats.RACY_NS
 
     def _todo(
         self, folder: str, manifest: _Manifest, after: str | None, now: Mapping[bytes, _Entry]
@@ -177,7 +190,7 @@ class OutsideFiles:
             then = self._load(folder, after).entries
             differing = [path for path in was.keys() | then.keys() if was.get(path) != then.get(path)]
             for path in sorted(differing):
-                if now.get(path) not in (then.get(path), was.get(path)):
+                if now.get(path) not in (then.get(path), was.get(path)) and not _is_half_way(was, then, now, path):
                     raise LaterChanges(f"{_shown(path)} was changed since then")
             differing = [path for path in differing if now.get(path) != was.get(path)]
             _check_added(differing, was, then, now)
@@ -474,6 +487,39 @@ def _own(descriptor: int, entry: _Entry) -> None:
         mode &= ~stat.S_ISGID
     os.fchmod(descriptor, mode)
     attributes.write(descriptor, entry.attributes)
+
+
+def _not_as_before(
+    was: Mapping[bytes, _Entry], now: Mapping[bytes, _Entry], paths: Iterable[bytes]
+) -> dict[bytes, str]:
+    return dict.fromkeys((path for path in paths if now.get(path) != was.get(path)), "is not as it was before")
+
+
+def _older(paths: Iterable[bytes], since: int) -> set[bytes]:
+    """Contents, as git names them, of what was written before that: it was moved there, or copied with its times."""
+    found: set[bytes] = set()
+    for path in paths:
+        try:
+            with steps.parent(path) as (directory, name):
+                seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                if seen.st_mtime_ns >= since or _kind(seen) not in ("file", "link"):
+                    continue
+                if _kind(seen) == "link":
+                    found.add(object_id(BLOB, os.readlink(name, dir_fd=directory)))
+                    continue
+                with open(_opened(directory, name, seen), "rb") as file:
+                    found.add(object_id(BLOB, file.read()))
+        except OSError as error:
+            raise CheckpointFault(f"{_shown(path)} cannot be read: {error.strerror}") from error
+    return found
+
+
+def _is_half_way(
+    was: Mapping[bytes, _Entry], then: Mapping[bytes, _Entry], now: Mapping[bytes, _Entry], path: bytes
+) -> bool:
+    """Of a file in a directory's place an undo that was cut short leaves neither."""
+    kinds = {each[path].kind for each in (was, then) if path in each}
+    return path not in now and len(kinds) > 1 and "directory" in kinds
 
 
 def _check_added(

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator
 
 from bascule.workspace.machine.checkpoints.compare import Difference, TreeView
 from bascule.workspace.machine.checkpoints.merge import Plan
-from bascule.workspace.machine.checkpoints.objects import Entry
+from bascule.workspace.machine.checkpoints.objects import Entry, ObjectId
 from bascule.workspace.machine.checkpoints.stats import FileStat, Node, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.swap import Swap, is_as
@@ -25,6 +25,7 @@ from bascule.workspace.machine.checkpoints.unified import shown_path
 from bascule.workspace.machine.files import attributes, shut, temporary
 from bascule.workspace.machine.files.beneath import O_PATH
 from bascule.workspace.machine.files.root import WorkspaceRoot
+from bascule.workspace.machine.files.syscalls import born_ns
 from bascule.workspace.ports import CheckpointFault
 
 _DIRECTORY = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,6 +33,31 @@ _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Owner = tuple[int, int] | None
+
+
+def only_copies(root: WorkspaceRoot, steps: Plan, now: TreeView, since: int) -> dict[bytes, ObjectId]:
+    """What the plan removes although it is older than `since` and nothing that stays has its content.
+
+    A call that moves what no checkpoint holds (`.git`, `artifacts/`, a place it did not name) makes a name where there
+    was none. A file that is moved keeps the time at which it was made; what the call has made or written is newer.
+    """
+    found: dict[bytes, Entry] = {}
+    inodes: dict[bytes, os.stat_result] = {}
+    for path, entry in steps.remove:
+        if entry.is_gap:
+            continue
+        with contextlib.suppress(OSError), _reached(root, path, _closed_above(path, now)) as (directory, name):
+            seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if max(seen.st_mtime_ns, born_ns(directory, name) or 0) < since:
+                found[path], inodes[path] = entry, seen
+    # What has another name that stays is not lost.
+    names = Counter((seen.st_dev, seen.st_ino) for seen in inodes.values())
+    found = {path: found[path] for path, seen in inodes.items() if seen.st_nlink <= names[seen.st_dev, seen.st_ino]}
+    kept = {entry.object for _, entry, _ in steps.put}
+    if any(entry.object not in kept for entry in found.values()):
+        going = {path for path, _ in steps.remove}
+        kept |= {entry.object for path, entry in now.walk() if path not in going}
+    return {path: entry.object for path, entry in found.items() if entry.object not in kept}
 
 
 class Restore:
@@ -111,7 +137,7 @@ class Restore:
         path, old, new = difference
         try:
             closed = {each for each, mode in (*self._plan.modes, *self._plan.make_dirs) if mode & 0o700 != 0o700}
-            with self._reached(path, closed) as (directory, name):
+            with _reached(self._root, path, closed) as (directory, name):
                 if new is not None:
                     return is_as(directory, name, new)
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -176,25 +202,8 @@ class Restore:
         closed = [path for path, entry in found if entry is not None and entry.is_dir and entry.mode & 0o700 != 0o700]
         return [(path, path in final) for path in sorted(closed, key=lambda path: path.count(b"/"))]
 
-    @contextlib.contextmanager
-    def _parent(self, path: bytes) -> Iterator[tuple[int, str]]:
-        """No link is followed on the way: paths of a tree have none."""
-        head, _, name = path.rpartition(b"/")
-        directory = self._root.opener.open(self._root.fileno(), head or b".", _DIRECTORY, links=False)
-        try:
-            yield directory, os.fsdecode(name)
-        finally:
-            os.close(directory)
-
-    @contextlib.contextmanager
-    def _reached(self, path: bytes, closed: Container[bytes]) -> Iterator[tuple[int, str]]:
-        """The same through directories whose mode keeps us out."""
-        steps = path.split(b"/")
-        with contextlib.ExitStack() as held:
-            for above in (b"/".join(steps[:count]) for count in range(1, len(steps))):
-                if above in closed:
-                    held.enter_context(shut.widened(*held.enter_context(self._parent(above)), shut.LIST))
-            yield held.enter_context(self._parent(path))
+    def _parent(self, path: bytes) -> contextlib.AbstractContextManager[tuple[int, str]]:
+        return _parent(self._root, path)
 
     def _owner(self, path: bytes) -> Owner:
         """Whose the file is that is replaced, where only root can tell the difference."""
@@ -218,15 +227,13 @@ class Restore:
     def _set_mode(self, path: bytes, mode: int) -> None:
         directory = self._root.opener.open(self._root.fileno(), path, _READ_DIRECTORY, links=False)
         try:
-            os.fchmod(directory, mode & 0o777)
+            os.fchmod(directory, stat.S_IMODE(mode))
         finally:
             os.close(directory)
 
     def _unseen(self, path: bytes, now: TreeView) -> Iterator[bytes]:
-        steps = path.split(b"/")
-        holders = {b"/".join(steps[:count]) for count in range(1, len(steps))}
-        closed = {each for each in holders if (entry := now.get(each)) is not None and entry.mode & 0o700 != 0o700}
-        with self._reached(path, closed) as (above, own), shut.widened(above, own, shut.LIST):
+        closed = _closed_above(path, now)
+        with _reached(self._root, path, closed) as (above, own), shut.widened(above, own, shut.LIST):
             directory = self._root.opener.open(above, own, _READ_DIRECTORY, links=False)
             try:
                 names = [os.fsencode(each) for each in os.listdir(directory)]
@@ -238,6 +245,34 @@ class Restore:
                 yield path + b"/" + name
             elif known[name].is_dir:
                 yield from self._unseen(path + b"/" + name, now)
+
+
+@contextlib.contextmanager
+def _parent(root: WorkspaceRoot, path: bytes) -> Iterator[tuple[int, str]]:
+    """No link is followed on the way: paths of a tree have none."""
+    head, _, name = path.rpartition(b"/")
+    directory = root.opener.open(root.fileno(), head or b".", _DIRECTORY, links=False)
+    try:
+        yield directory, os.fsdecode(name)
+    finally:
+        os.close(directory)
+
+
+@contextlib.contextmanager
+def _reached(root: WorkspaceRoot, path: bytes, closed: Container[bytes]) -> Iterator[tuple[int, str]]:
+    """The same through directories whose mode keeps us out."""
+    steps = path.split(b"/")
+    with contextlib.ExitStack() as held:
+        for above in (b"/".join(steps[:count]) for count in range(1, len(steps))):
+            if above in closed:
+                held.enter_context(shut.widened(*held.enter_context(_parent(root, above)), shut.LIST))
+        yield held.enter_context(_parent(root, path))
+
+
+def _closed_above(path: bytes, now: TreeView) -> set[bytes]:
+    steps = path.split(b"/")
+    holders = {b"/".join(steps[:count]) for count in range(1, len(steps))}
+    return {each for each in holders if (entry := now.get(each)) is not None and entry.mode & 0o700 != 0o700}
 
 
 def write_out(store: ObjectStore, tree: bytes, into: str, owner: Owner) -> Node:
@@ -291,7 +326,7 @@ class _Copy:
             try:
                 node.directories[text] = self._directory(path + b"/" + name if path else name, found, below)
                 # Its own mode comes last: it may forbid what has to be written into it.
-                _dress(below, found.mode & 0o777, self._owner)
+                _dress(below, stat.S_IMODE(found.mode), self._owner)
             finally:
                 os.close(below)
         return node
@@ -309,7 +344,7 @@ def write_entry(directory: int, name: str, entry: Entry, store: ObjectStore, own
         written = 0
         while written < len(data):
             written += os.write(descriptor, memoryview(data)[written:])
-        _dress(descriptor, entry.mode & 0o777, owner)
+        _dress(descriptor, stat.S_IMODE(entry.mode), owner)
         # Behind the mode: a list of access is in it, too.
         attributes.write(descriptor, store.dressed(entry)[1])
         return os.fstat(descriptor)
@@ -322,7 +357,7 @@ def make_directory(directory: int, name: str, mode: int, owner: Owner) -> None:
         os.mkdir(name, 0o700, dir_fd=directory)
     below = os.open(name, _READ_DIRECTORY, dir_fd=directory)
     try:
-        _dress(below, mode & 0o777, owner)
+        _dress(below, stat.S_IMODE(mode), owner)
     finally:
         os.close(below)
 

@@ -1,16 +1,16 @@
 """Checkpoints of workspaces: one set of objects per space, one memory of what was scanned per directory.
 
 A space's copy (`copy_out`) is another directory with the same objects, so that what happens in it can be brought back.
-Directories are held as trees hold them, empty ones too. Not held: `.git`, `artifacts/`, owners, times, setuid bits,
-which names are hard links of one file; and gaps: what is too large, too deep or cannot be read, pipes, sockets, devices
-and other mounts. `unknown` names those that may have changed between two trees.
+Directories are held as trees hold them, empty ones too. Not held: `.git`, `artifacts/`, owners, times, extended
+attributes, which names are hard links of one file; and gaps: what is too large, too deep or cannot be read, pipes,
+sockets, devices and other mounts. `unknown` names those that may have changed between two trees.
 """
 
 import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -18,7 +18,7 @@ from bascule.workspace.machine.checkpoints import stats
 from bascule.workspace.machine.checkpoints.compare import TreeView, differences
 from bascule.workspace.machine.checkpoints.merge import Plan, applied, plan
 from bascule.workspace.machine.checkpoints.objects import ID_BYTES, TREE, gap_reason
-from bascule.workspace.machine.checkpoints.restore import Restore, write_out
+from bascule.workspace.machine.checkpoints.restore import Restore, only_copies, write_out
 from bascule.workspace.machine.checkpoints.scan import Scan, ScanLimits
 from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
 from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
@@ -34,6 +34,7 @@ SAVE_AFTER = 500
 # Copies that were made and not opened; more are opened without what is known of them.
 MAX_COPIES = 4
 TOO_MANY_EVENTS = "more changed at once than the kernel reports (fs.inotify.max_queued_events)"
+ONLY_COPY = "is older than the call and may be the only copy: nothing that is put back is the same; it was moved here"
 # Times that a workspace may change between looking and acting.
 MAX_LOOKS = 3
 
@@ -165,9 +166,33 @@ class SpaceCheckpoints:
             return unified_diff(self._store, known(differences(self._store, _tree(before), _tree(after))), max_chars)
 
     def undo(
-        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+        self,
+        before: str,
+        after: str,
+        *,
+        dry_run: bool,
+        max_chars: int = 0,
+        beside: Sequence[Beside] | None = None,
+        began_ms: int | None = None,
+        elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
-        return self._bring(_tree(after), _tree(before), dry_run=dry_run, max_chars=max_chars, beside=beside)
+        # A file that was made a moment ago may have an earlier time: clocks of file systems tick.
+        since = None if began_ms is None else began_ms * 1_000_000 - stats.RACY_NS
+        return self._bring(
+            _tree(after),
+            _tree(before),
+            dry_run=dry_run,
+            max_chars=max_chars,
+            beside=beside,
+            since=since,
+            elsewhere=elsewhere,
+        )
+
+    def has(self, contents: Collection[bytes]) -> bool:
+        if not contents:
+            return True
+        with self._store.lock:
+            return set(contents) <= {entry.object for _, entry in TreeView(self._store, _tree(self.take())).walk()}
 
     def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
         with self._store.lock:
@@ -227,11 +252,21 @@ class SpaceCheckpoints:
         max_chars: int = 0,
         beside: Sequence[Beside] | None = None,
         forward: bool = False,
+        since: int | None = None,
+        elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
         with self._store.lock:
             others = None if beside is None else self._changed_by(beside)
-            now = bytes.fromhex(self.take())
-            steps = plan(self._store, base, target, now, others, forward=forward)
+
+            def look() -> tuple[TreeView, Plan]:
+                view = TreeView(self._store, bytes.fromhex(self.take()))
+                steps = plan(self._store, base, target, view.root, others, forward=forward)
+                if since is not None and (single := only_copies(self.root, steps, view, since)):
+                    held = elsewhere()
+                    steps = steps.leaving((path for path in single if single[path] not in held), ONLY_COPY)
+                return view, steps
+
+            _, steps = look()
             for _ in range(MAX_LOOKS):
                 if dry_run:
                     return self._undone(steps, target, (), max_chars)
@@ -239,10 +274,9 @@ class SpaceCheckpoints:
                 try:
                     restore.stage()
                     # Staging took its time: nothing is changed if a conflict came meanwhile.
-                    now = bytes.fromhex(self.take())
-                    looked, steps = steps, plan(self._store, base, target, now, others, forward=forward)
+                    looked = steps
+                    view, steps = look()
                     if looked == steps:
-                        view = TreeView(self._store, now)
                         restore.check_leftovers(view)
                         raced = restore.apply(view)
                         linked = restore.linked()

@@ -1,5 +1,6 @@
 """What changed, for people and agents: a list of paths, and a diff that `git apply` takes."""
 
+import stat
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -181,7 +182,7 @@ def _directory_line(difference: Difference) -> str:
         return f"# directory {name} added\n"
     if new is None:
         return f"# directory {name} deleted\n"
-    return f"# directory {name} mode {old.mode & 0o777:04o} to {new.mode & 0o777:04o}\n"
+    return f"# directory {name} mode {stat.S_IMODE(old.mode):04o} to {stat.S_IMODE(new.mode):04o}\n"
 
 
 def _mode_lines(old: Entry | None, new: Entry | None) -> Iterator[str]:

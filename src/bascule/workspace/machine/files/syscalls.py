@@ -1,4 +1,4 @@
-"""System calls that Python's `os` does not have: openat2, renameat2, inotify, and the kind of a file system."""
+"""System calls that Python's `os` does not have: openat2, renameat2, statx, inotify, and the kind of a file system."""
 
 import ctypes
 import errno
@@ -26,6 +26,11 @@ MAX_RACES = 1_000
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _HOW = struct.Struct("=QQQ")
+_AT_SYMLINK_NOFOLLOW = 0x100
+_STATX_BTIME = 0x800
+# `struct statx` and in it the mask, and the seconds and nanoseconds of the birth.
+_STATX_BYTES = 256
+_BIRTH = struct.Struct("=I76xqI")
 # `struct statfs` is shorter everywhere; a long at its beginning is the kind.
 _STATFS_BYTES = 512
 
@@ -121,6 +126,22 @@ def exchange(directory: int, name: str, other_directory: int, other: str) -> Non
     if call(directory, os.fsencode(name), other_directory, os.fsencode(other), _RENAME_EXCHANGE) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def born_ns(directory: int, name: str | bytes) -> int | None:
+    """When this very file was made, whatever its name was then; None where that is not known."""
+    if sys.platform == "darwin":
+        return int(os.stat(name, dir_fd=directory, follow_symlinks=False).st_birthtime * 1_000_000_000)
+    try:
+        call = _library().statx
+    except AttributeError:
+        return None
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    wanted = ctypes.c_uint(_STATX_BTIME)
+    if call(directory, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, wanted, buffer) != 0:
+        return None
+    mask, seconds, nanoseconds = _BIRTH.unpack_from(buffer)
+    return int(seconds * 1_000_000_000 + nanoseconds) if mask & _STATX_BTIME else None
 
 
 def path_of(descriptor: int) -> str:

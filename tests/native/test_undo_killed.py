@@ -1,0 +1,120 @@
+"""A daemon that is killed at any step of an undo: the same undo goes on, or `--last-undo` takes back what was done."""
+
+import os
+
+import pytest
+
+from bascule.foundation.errors import BasculeError
+from native_scene import Scene, make_project, snapshot
+
+# Ends the process at the n-th time that it is about to open or change a name, counted from when the file is there.
+DYING = """
+import os, sys
+ARMED = os.environ["DIES_AT"]
+CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.chmod", "os.link"}
+left = None
+def watch(event, arguments):
+    global left
+    if event not in CHANGES:
+        return
+    if left is None:
+        if not os.path.exists(ARMED):
+            return
+        left = -1
+        with open(ARMED) as file:
+            steps = int(file.read())
+        os.unlink(ARMED)
+        left = steps
+        return
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), 9)
+if len(sys.orig_argv) > 3 and "up" in sys.orig_argv:
+    sys.addaudithook(watch)
+"""
+# The project stays, and the project itself goes elsewhere.
+CALLS = {
+    "files, git and outside": (
+        "git reset -q --hard HEAD~1; rm -rf tests; mv src/deep ~/outside; echo new > new; mkdir -p a/b; chmod 0 a; "
+        "rm run.sh && mkdir run.sh; rm ~/kept; mkdir ~/kept; touch ~/kept/x"
+    ),
+    "the project moved": "rm -rf tests; echo new > new; mv ~/project ~/gone",
+}
+# How many steps lie between two kills: an undo of few files has fewer.
+STRIDES = dict.fromkeys(CALLS, 1) if os.environ.get("BASCULE_LONG") else dict(zip(CALLS, (37, 11), strict=True))
+
+
+@pytest.fixture
+def dying(start_daemon, tmp_path):
+    home = tmp_path / "home"
+    root = home / "project"
+    root.mkdir(parents=True)
+    make_project(root)
+    (home / "kept").write_text("kept outside\n")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(DYING)
+    env = {"HOME": str(home), "PYTHONPATH": str(tmp_path / "site"), "DIES_AT": str(tmp_path / "armed")}
+    made = Scene(start_daemon(None, env=env), root)
+    made.note("SessionStart")
+    made.armed = tmp_path / "armed"
+    yield made
+    made.close()
+
+
+def home_of(scene):
+    """All of the home: names, modes, contents. What a killed undo has staged goes with a later look at the project."""
+    found, _, _ = snapshot(scene.root.parent)
+    git = snapshot(scene.root)[1:] if scene.root.is_dir() else None
+    return {name: each for name, each in found.items() if ".bascule-" not in name}, git
+
+
+def undo(scene, run_id):
+    """Whether the daemon survived it."""
+    try:
+        scene.undo(run_id)
+    except (BasculeError, OSError, EOFError):
+        scene.daemon.kill()
+        scene.wire.close()
+        scene.daemon.start()
+        scene.wire = type(scene.wire).connect(scene.daemon.state_dir)
+        return False
+    return True
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_undo_that_is_killed_at_any_step_is_finished_or_taken_back(dying, call):
+    run_id = dying.run(CALLS[call])["runId"]
+    dying.undo(run_id)
+    back = home_of(dying)
+    last_undo(dying)
+    now = home_of(dying)
+    deaths, halves = 0, 0
+    arm(dying, 1)
+    while not undo(dying, run_id):
+        deaths += 1
+        killed = home_of(dying)
+        halves += killed not in (now, back)
+        if killed == now:
+            # Of an undo that has changed nothing there is nothing to take back.
+            dying.undo(run_id)
+        elif killed != back and deaths % 2:
+            dying.undo(run_id)
+            assert home_of(dying) == back, deaths
+        last_undo(dying)
+        assert home_of(dying) == now, deaths
+        arm(dying, 1 + deaths * STRIDES[call])
+    assert home_of(dying) == back
+    assert deaths > 2
+    assert halves
+
+
+def arm(scene, steps):
+    """In one step: the daemon looks at any moment."""
+    written = scene.armed.with_name("written")
+    written.write_text(str(steps))
+    written.replace(scene.armed)
+
+
+def last_undo(scene):
+    scene.wire.call("runs.undo", {"runId": "last-undo"})
