@@ -116,7 +116,9 @@ class Background:
         return Resolution(
             summary=f"in the background: {params.command}",
             preview=(blocks.facts(f"in the background of {space.record.path}"), *preview),
-            bound={"policy": self._gate.policy.digest, "files": pinned.files, "loads": dict(pinned.loads)},
+            # As for a run: what is not there is left out, so that an answer from before this was known still holds.
+            bound={"policy": self._gate.policy.digest, "files": pinned.files}
+            | ({"loads": dict(pinned.loads)} if pinned.loads else {}),
             verdict=verdict,
         )
 
