@@ -485,7 +485,7 @@ class FakeScratch:
         return f"/scratch/{name}"
 
     def remove(self, directory: str) -> None:
-        for path in [path for path in self._machine.directories if path.startswith(f"{directory}/")]:
+        for path in [path for path in self._machine.directories if f"{path}/".startswith(f"{directory}/")]:
             del self._machine.directories[path]
 
 
