@@ -14,7 +14,7 @@ from bascule.broker.protocol import (
     SendParams,
 )
 from bascule.broker.state import BrokerState
-from bascule.broker.tickets import Tickets
+from bascule.broker.tickets import Tickets, Written
 from bascule.foundation.agreement import MAX_TICKET_ID_CHARS
 from bascule.foundation.errors import BasculeError, InvalidRequest, NotFound, TooLarge
 from bascule.foundation.ids import new_ticket_id
@@ -34,14 +34,7 @@ class Broadcasts:
     def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
         broadcast_id = params.broadcast_id or new_ticket_id(self._state.clock.wall_ms())
         targets = self._targets(call, params)
-        # Once, whoever gets it.
-        written = self._tickets.written(params)
-        together = len(written.payload) * len(targets)
-        if together > MAX_BROADCAST_BYTES:
-            raise TooLarge(
-                f"`payload` for {len(targets)} agents is {together} bytes; the limit is {MAX_BROADCAST_BYTES}",
-                hint="write it to a file and send its path",
-            )
+        written = self._written(params, len(targets))
         tickets: list[BroadcastTicket] = []
         failed: list[BroadcastFailure] = []
         for agent_id in targets:
@@ -72,6 +65,20 @@ class Broadcasts:
             tx.subject = broadcast_id
             tx.details = {"to": [ticket.agent_id for ticket in tickets], "failed": len(failed)}
         return BroadcastResult(broadcast_id=broadcast_id, tickets=tickets, failed=failed)
+
+    def _written(self, params: BroadcastParams, count: int) -> Written | TooLarge:
+        """Once, whoever gets it."""
+        try:
+            written = self._tickets.written(params)
+        except TooLarge as error:
+            return error
+        together = len(written.payload) * count
+        if together > MAX_BROADCAST_BYTES:
+            raise TooLarge(
+                f"`payload` for {count} agents is {together} bytes; the limit is {MAX_BROADCAST_BYTES}",
+                hint="write it to a file and send its path",
+            )
+        return written
 
     def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
         if params.agent_ids is not None:

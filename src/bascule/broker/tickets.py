@@ -115,8 +115,10 @@ class Tickets:
             )
         return Written(payload, check_metadata(params.metadata, limits.max_metadata_bytes))
 
-    def send(self, call: Call, params: SendParams, tx: Transaction, *, written: Written | None = None) -> SendResult:
-        """`written`: of a broadcast, which writes what it says once for all."""
+    def send(
+        self, call: Call, params: SendParams, tx: Transaction, *, written: Written | TooLarge | None = None
+    ) -> SendResult:
+        """`written`: of a broadcast, which writes what it says, or hears that it is too large, once for all."""
         state = self._state
         limits = state.limits
         target, remote = params.agent_id, None
@@ -124,6 +126,8 @@ class Tickets:
             target, remote = self._resolve(target)
         self._check_published(call.principal, target, remote)
         now = tx.at = state.clock.wall_ms()
+        if isinstance(written, TooLarge):
+            raise written
         payload, metadata = written or self.written(params)
         digest = self._digest(params, payload, metadata)
         status = self._agents.status(target) if remote is None else AgentStatus(remote.status)

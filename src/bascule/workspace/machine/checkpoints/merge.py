@@ -138,7 +138,7 @@ class _Planning:
         if new is None or not new.runs_as or self._now.get(path) == new:
             return difference
         self._plan.left[path] = SET_ID
-        return difference._replace(new=Entry(new.mode & ~new.runs_as, new.object))
+        return difference._replace(new=new._replace(mode=new.mode & ~new.runs_as))
 
     def _gap(self, difference: Difference) -> str | None:
         """Why it cannot be known what would be lost, or what to put there."""

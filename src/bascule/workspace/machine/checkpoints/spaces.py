@@ -192,7 +192,9 @@ class SpaceCheckpoints:
         if not contents:
             return True
         with self._store.lock:
-            return set(contents) <= {entry.object for _, entry in TreeView(self._store, _tree(self.take())).walk()}
+            return set(contents) <= {
+                self._store.dressed(entry)[0] for _, entry in TreeView(self._store, _tree(self.take())).walk()
+            }
 
     def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
         with self._store.lock:
