@@ -19,11 +19,14 @@ from patience import PATIENCE
 
 TESTS = Path(__file__).resolve().parents[1]
 FILES = (
+    "adapters/test_checkpoints_attributes.py",
+    "adapters/test_checkpoints_modes.py",
     "adapters/test_checkpoints_shut.py",
     "adapters/test_checkpoints_undo.py",
     "native/test_native_undo.py",
     "native/test_outside.py",
     "native/test_undo_keeps_everything.py",
+    "native/test_undo_killed.py",
 )
 NOBODY = 65534
 # All of them on a machine that has other things to do.

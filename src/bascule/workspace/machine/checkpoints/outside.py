@@ -134,7 +134,7 @@ class OutsideFiles:
         added = [path for path in todo if path not in was and path not in making_room]
         same = {(entry.kind, entry.content) for path, entry in was.items() if there.get(path) == entry}
         moved = [path for path in added if (now[path].kind, now[path].content) not in same]
-        why = keep(_reasons(failed), _older(moved, self._taken_at(state))) if added else None
+        why = keep(_reasons(failed), _older(moved, now, self._taken_at(state))) if added else None
         if why is not None:
             left |= dict.fromkeys(_outermost(added), why)
         elif added:
@@ -495,12 +495,12 @@ def _not_as_before(
     return dict.fromkeys((path for path in paths if now.get(path) != was.get(path)), "is not as it was before")
 
 
-def _older(paths: Iterable[bytes], since: int) -> set[bytes]:
+def _older(paths: Iterable[bytes], now: Mapping[bytes, _Entry], since: int) -> set[bytes]:
     """Contents, as git names them, of what was written before that: it was moved there, or copied with its times."""
     found: set[bytes] = set()
     for path in paths:
         try:
-            with steps.parent(path) as (directory, name):
+            with _let_in(path, now), steps.parent(path) as (directory, name):
                 seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
                 if seen.st_mtime_ns >= since or _kind(seen) not in ("file", "link"):
                     continue
@@ -512,6 +512,19 @@ def _older(paths: Iterable[bytes], since: int) -> set[bytes]:
         except OSError as error:
             raise CheckpointFault(f"{_shown(path)} cannot be read: {error.strerror}") from error
     return found
+
+
+@contextlib.contextmanager
+def _let_in(path: bytes, now: Mapping[bytes, _Entry]) -> Iterator[None]:
+    """Through directories that the call has shut, the outermost first."""
+    above = [path]
+    while (holder := os.path.dirname(above[-1])) in now:
+        above.append(holder)
+    with contextlib.ExitStack() as held:
+        for each in reversed(above[1:]):
+            if now[each].kind == "directory" and now[each].mode & shut.LIST != shut.LIST:
+                held.enter_context(steps.widened(each, shut.LIST))
+        yield
 
 
 def _is_half_way(
