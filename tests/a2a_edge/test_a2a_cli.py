@@ -8,6 +8,7 @@ from edge_scene import PASSPHRASE, PeerAgent
 from exit_codes import CONFLICT, NOT_FOUND
 from hostile import serving
 from living import eventually, run_command, short_dir
+
 from terminal import on_a_terminal
 
 TYPED = [("assphrase", PASSPHRASE["passphrase"])]

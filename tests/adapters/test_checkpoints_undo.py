@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from bascule.workspace.machine.checkpoints.restore import Restore
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
@@ -56,6 +56,7 @@ def file(content: bytes, mode: int = 0o644) -> tuple:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees)
+@example(before={b"a": ("link", b"a")}, after={b"a": ("dir", 0o755), b"a/a": ("dir", 0o755), b"a/a/b": ("link", b"b")})
 def test_undoing_restores_every_byte_mode_and_link(before, after):
     with tempfile.TemporaryDirectory() as directory:
         space = Space(directory)

@@ -11,12 +11,12 @@ import zlib
 import pytest
 from living import Living, run_command
 from pages import Page
-from terminal import on_a_terminal
 from wires import LinkWire
 
 from inside import CHEAP_PASSPHRASE
 from patience import PATIENCE
 from soft_key import PRESENT, SoftKey
+from terminal import on_a_terminal
 
 PASSPHRASE = "correct horse battery staple"
 INVITE = ("passkeys.invite", "/v1/passkeys/invite", {})

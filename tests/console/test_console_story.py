@@ -16,12 +16,12 @@ from browsing import Console, Key, opened
 from living import short_dir
 from living_grove import PASSPHRASE
 from playwright.sync_api import expect
-from terminal import Session, on_a_terminal
 from wires import Caller
 
 from bascule.foundation.paths import default_state_dir
 from patience import PATIENCE
 from ports import free_port
+from terminal import Session, on_a_terminal
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TYPED = PASSPHRASE["passphrase"]

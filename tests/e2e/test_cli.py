@@ -8,11 +8,11 @@ import subprocess
 import pytest
 from exit_codes import CONFLICT, REFUSED, UNREACHABLE, USAGE
 from living import Ended, Living, eventually, forked, free_port, run_command, short_dir
-from terminal import on_a_terminal
 from wires import Caller, LinkWire
 
 from inside import BASCULE
 from patience import PATIENCE
+from terminal import on_a_terminal
 
 PASSPHRASE = "correct horse battery"
 

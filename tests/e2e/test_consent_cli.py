@@ -16,8 +16,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 from exit_codes import CONFLICT, NOT_FOUND, USAGE
 from living import eventually, run_command, short_dir
 from living_grove import PASSPHRASE, POLICY, Grove, person
-from terminal import on_a_terminal
 from wires import Caller
+
+from terminal import on_a_terminal
 
 QUICK = {"approval_hold_ms": 50}
 TYPED = PASSPHRASE["passphrase"]

@@ -15,10 +15,10 @@ from living import Living, eventually, forked, short_dir
 from pricing import tokens_in
 from raw_client import RawClient
 from speaking import Agent, Stream
-from terminal import on_a_terminal
 from wires import LinkWire
 
 from inside import SESSION_VARIABLES
+from terminal import on_a_terminal
 
 PASSPHRASE = "correct horse battery staple"
 TYPED = [("Passphrase: ", PASSPHRASE)]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from living import run_command, short_dir
+
 from terminal import on_a_terminal
 
 PASSPHRASE = "correct horse battery"

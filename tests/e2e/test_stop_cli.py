@@ -13,8 +13,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 
 from living import eventually, run_command, short_dir
 from living_grove import PASSPHRASE, Grove, person
-from terminal import on_a_terminal
 from wires import Caller, LinkWire
+
+from terminal import on_a_terminal
 
 TYPED = PASSPHRASE["passphrase"]
 

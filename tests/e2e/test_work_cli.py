@@ -10,11 +10,11 @@ import subprocess
 import pytest
 from exit_codes import INTERRUPTED, REFUSED, USAGE
 from living import eventually, run_command
-from terminal import on_a_terminal
 
 from daemon_process import DaemonProcess
 from inside import BASCULE
 from patience import PATIENCE
+from terminal import on_a_terminal
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
     pytest.skip("bubblewrap is not installed", allow_module_level=True)

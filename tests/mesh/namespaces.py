@@ -12,10 +12,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from terminal import Session, on_a_terminal
-
 from inside import BASCULE
 from patience import PATIENCE
+from terminal import Session, on_a_terminal
 
 # For documentation, and routed nowhere; these are seen in the namespaces alone.
 _NETWORK = "192.0.2.{}/24"

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from live_nodes import PASSPHRASE, Refused, live_nodes
 from living import eventually, run_command, short_dir
-from terminal import on_a_terminal
 from wires import Caller, LinkWire
 
 from bascule.mesh.join_code import read_code, write_code
 from patience import PATIENCE
 from ports import free_port
+from terminal import on_a_terminal
 
 TYPED = ("Passphrase: ", PASSPHRASE)
 

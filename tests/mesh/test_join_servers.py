@@ -3,10 +3,10 @@
 import pytest
 from live_nodes import PASSPHRASE, Refused, live_nodes
 from living import eventually
-from terminal import on_a_terminal
 
 from nats_servers import Server
 from ports import free_port
+from terminal import on_a_terminal
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import re
 import pytest
 from live_nodes import PASSPHRASE, LiveNode, live_nodes
 from living import eventually, run_command, short_dir
-from terminal import on_a_terminal
 from wires import Caller
 
 from ports import free_port
+from terminal import on_a_terminal
 
 TYPED = ("Passphrase: ", PASSPHRASE)
 INTERRUPTED = 130

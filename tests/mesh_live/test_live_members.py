@@ -9,11 +9,11 @@ import pytest
 from fleet import PASSPHRASE, SERVERS, FleetNode, fleet
 from lacking import missing_here, only_root
 from living import eventually, run_command
-from terminal import on_a_terminal
 from wires import Caller
 
 from bascule.mesh.machine import layout
 from operator_of_nats import Key
+from terminal import on_a_terminal
 
 # A machine says this often that it lives; a test need not wait half a minute for it.
 QUICK_SIGNS = {"bascule.mesh.engine.LIFE_SIGN_SECONDS": 1.0}

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-from terminal import on_a_terminal
 
 from bascule.cli.main import main
 from bascule.cli.setup import skill
 from patience import PATIENCE
+from terminal import on_a_terminal
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
 HOOKS = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini": ".gemini/settings.json"}

@@ -30,6 +30,8 @@ from bascule.workspace.ports import CheckpointFault
 
 _DIRECTORY = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# What a path answers below a file or a link: nothing can be there.
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Owner = tuple[int, int] | None
@@ -141,10 +143,8 @@ class Restore:
                 if new is not None:
                     return is_as(directory, name, new)
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return new is None
-        except OSError:
-            return False
+        except OSError as error:
+            return new is None and error.errno in _NOTHING_THERE
         # A directory that was to go stays while something is in it.
         return old is not None and old.is_dir and stat.S_ISDIR(found.st_mode)
 
