@@ -102,6 +102,37 @@ def test_git_at_work_is_not_disturbed(repository, states):
         states.undo("spc_1", str(repository), before, after, dry_run=False)
 
 
+@pytest.mark.parametrize("deadly", ["link", "replace", "unlink"])
+def test_the_lock_of_a_killed_undo_goes(repository, states, deadly):
+    """Control: the lock of the test above, which git has, stays."""
+    before = states.take("spc_1", str(repository))
+    git(repository, "branch", "-D", "feature")
+    was = everything(repository)
+    after = states.take("spc_1", str(repository))
+    child = os.fork()
+    if child == 0:
+        link = os.link
+
+        def die(*arguments):
+            if deadly == "link":
+                link(*arguments)
+            os.kill(os.getpid(), 9)
+
+        setattr(os, deadly, die)
+        states.undo("spc_1", str(repository), before, after, dry_run=False)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    if deadly == "link":
+        assert list(repository.glob(".git/**/*.lock"))
+    again = GitStates(str(repository.parent / "states"))
+    now = again.take("spc_1", str(repository))
+    assert not [*repository.glob(".git/**/*.lock"), *repository.glob(".git/bascule*")]
+    if now == after:
+        assert everything(repository) == was
+    again.undo("spc_1", str(repository), before, now, dry_run=False)
+    assert again.take("spc_1", str(repository)) == before
+
+
 def test_a_worktree_has_its_own_head_and_the_shared_refs(repository, states, tmp_path):
     other = tmp_path / "other"
     git(repository, "worktree", "add", "-q", str(other), "feature")

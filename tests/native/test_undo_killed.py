@@ -36,7 +36,7 @@ if len(sys.orig_argv) > 3 and "up" in sys.orig_argv:
 CALLS = {
     "files, git and outside": (
         "git reset -q --hard HEAD~1; rm -rf tests; mv src/deep ~/outside; echo new > new; mkdir -p a/b; chmod 0 a; "
-        "rm run.sh && mkdir run.sh; rm ~/kept; mkdir ~/kept; touch ~/kept/x"
+        "rm run.sh && mkdir run.sh; rm ~/kept; mkdir ~/kept; touch ~/kept/x; chmod 500 src"
     ),
     "the project moved": "rm -rf tests; echo new > new; mv ~/project ~/gone",
 }

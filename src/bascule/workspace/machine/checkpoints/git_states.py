@@ -19,6 +19,7 @@ from datetime import timedelta
 
 import msgspec
 
+from bascule.foundation.ids import new_id
 from bascule.workspace.machine.checkpoints.store import cannot_be_stored
 from bascule.workspace.ports import CheckpointFault, LaterChanges
 
@@ -37,6 +38,9 @@ _FOLDERS = ("refs", "hooks", "info")
 _STANDING = ("HEAD", "packed-refs", "logs/HEAD", "logs/refs/stash", "config")
 # So many of them are looked at in each call.
 MAX_FURTHER = 100
+# Our own second name of a lock, in the repository's directory: after a restart it tells our locks from git's.
+_OURS = "bascule-lock"
+_busy: set[str] = set()
 _SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _POINTS = re.compile(rb"gitdir: (.+)\n?\Z")
 
@@ -75,6 +79,8 @@ class GitStates:
         knows what was there then.
         """
         places = _places(root)
+        if places is not None:
+            _unlock(places)
         below = _look_further(root, further)
         if places is None and not below:
             return None
@@ -100,6 +106,7 @@ class GitStates:
         places = _places(root)
         if dry_run or left or places is None:
             return back, left
+        _unlock(places)
         for name in back:
             _put_back(places, name, was.files.get(name), executable=name in was.executable)
         now = _state(places)
@@ -260,12 +267,18 @@ def _files(own: str, shared: str) -> Iterator[tuple[str, str]]:
         yield os.path.relpath(path, shared), path
 
 
-def _in_folders(place: str, names: Iterable[str]) -> Iterator[str]:
+def _in_folders(place: str, names: Iterable[str], *, locks: bool = False) -> Iterator[str]:
     for top in names:
         for folder, _, found in os.walk(os.path.join(place, top)):
             for name in sorted(found):
-                if not name.endswith(".lock"):
+                if name.endswith(".lock") is locks:
                     yield os.path.join(folder, name)
+
+
+def _locks(own: str, shared: str) -> Iterator[str]:
+    for place, names in ((own, _SINGLE), (shared, _SHARED)):
+        yield from (os.path.join(place, f"{name}.lock") for name in names)
+    yield from _in_folders(shared, _FOLDERS, locks=True)
 
 
 def _state(places: tuple[str, str] | None, further: Mapping[str, bytes] | None = None) -> _State:
@@ -317,29 +330,49 @@ def _read(path: str) -> tuple[bytes, bool] | None:
 def _put_back(places: tuple[str, str], name: str, content: bytes | None, *, executable: bool) -> None:
     path = _path(places, name)
     lock = f"{path}.lock"
+    ours = new_id(_OURS)
+    own = os.path.join(places[1], ours)
+    _busy.add(ours)
     try:
-        # As git itself does: whoever has the lock changes the file, nobody else.
         if content is not None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         mode = 0o755 if executable else 0o644
-        descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+            file.write(content or b"")
+        # As git itself does: whoever has the lock changes the file, nobody else. A second name of it says whose it is.
+        os.link(own, lock)
+        try:
+            if content is None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+            else:
+                os.replace(lock, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(lock)
     except FileExistsError:
         raise CheckpointFault(f"git is at work: {lock} is there") from None
     except OSError as error:
         raise CheckpointFault(f"{path} cannot be put back: {error.strerror}") from error
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content or b"")
-        if content is None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        else:
-            os.replace(lock, path)
-    except OSError as error:
-        raise CheckpointFault(f"{path} cannot be put back: {error.strerror}") from error
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(lock)
+        with contextlib.suppress(OSError):
+            os.unlink(own)
+        _busy.discard(ours)
+
+
+def _unlock(places: tuple[str, str]) -> None:
+    """Remove the locks of an undo that was killed: nobody else would, and git waits for each of them."""
+    with contextlib.suppress(FileNotFoundError):
+        for ours in os.listdir(places[1]):
+            if not ours.startswith(_OURS) or ours in _busy:
+                continue
+            own = os.path.join(places[1], ours)
+            for lock in _locks(*places):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.lstat(lock), os.lstat(own)):
+                        os.unlink(lock)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(own)
 
 
 def _replace(path: str, content: bytes, mode: int) -> None:

@@ -14,6 +14,7 @@ from bascule.workspace.machine.checkpoints.compare import Difference, TreeView, 
 from bascule.workspace.machine.checkpoints.objects import GAP_WITHOUT_CONTENT, TREE, Entry, gap_reason, write_tree
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.unified import shown_path
+from bascule.workspace.machine.files import shut
 from bascule.workspace.ports import LaterChanges
 
 # Paths named in a refusal; more would only fill a context.
@@ -119,7 +120,7 @@ class _Planning:
         for difference in possible:
             there = self._now.get(difference.path)
             there = there and there.alone()
-            if there == difference.new or _is_made(difference, there):
+            if self._is_there(difference, there):
                 continue
             if any(difference.path.startswith(above) for above in self._stuck):
                 continue
@@ -131,6 +132,22 @@ class _Planning:
         self._plan.make_dirs.extend(sorted(self._made.items(), key=lambda item: item[0].count(b"/")))
         self._plan.remove_dirs.sort(key=lambda step: -step[0].count(b"/"))
         return self._plan
+
+    def _is_there(self, difference: Difference, there: Entry | None) -> bool:
+        path, _, wanted = difference
+        if there == wanted:
+            return True
+        if wanted is None or not _is_made(difference, there):
+            return False
+        if _is_opened(there, wanted) or self._is_begun(path, there):
+            self._plan.modes.append((path, wanted.mode))
+            self._plan.changed.append(difference)
+        return True
+
+    def _is_begun(self, path: bytes, there: Entry | None) -> bool:
+        """Whether it can be what an undo that was cut short made: nobody has put anything else into it."""
+        private = there is not None and there.mode == stat.S_IFDIR | shut.CHANGE
+        return private and self._now.names(path).keys() <= self._target.names(path).keys()
 
     def _without_set_id(self, difference: Difference) -> Difference:
         """A tree does not know whose program it was: it must not come back as one that runs with our rights."""
@@ -184,7 +201,7 @@ class _Planning:
         self, path: bytes, old: Entry, new: Entry | None, there: Entry | None, going: set[bytes]
     ) -> bool:
         if new is not None and new.is_dir:
-            if there != old:
+            if there != old and not _is_opened(there, old) and not _is_opened(there, new):
                 return self._cannot(path)
             self._plan.modes.append((path, new.mode))
             return True
@@ -263,6 +280,11 @@ def _above(path: bytes) -> Iterator[bytes]:
 def _of_above(path: bytes, reasons: Mapping[bytes, str]) -> str | None:
     """The reason that a directory above it has."""
     return next((reasons[above] for above in _above(path) if above in reasons), None) if reasons else None
+
+
+def _is_opened(there: Entry | None, wanted: Entry) -> bool:
+    """Whether a directory is as an undo that was cut short leaves one that keeps its owner out."""
+    return there is not None and there.is_dir and wanted.mode != there.mode == wanted.mode | shut.CHANGE
 
 
 def _is_made(difference: Difference, there: Entry | None) -> bool:
