@@ -189,6 +189,15 @@ def test_an_undo_of_a_call_that_goes_on_says_who_has_to_end_it(scene, client):
     assert "if the call was interrupted, or its client is gone" in refused.value.hint
 
 
+def test_an_undo_ends_the_call_of_a_client_that_is_gone(scene, client):
+    """Its hook may never have started, where the call moved the project away; control: the test above."""
+    was = snapshot(scene.root)
+    _, answer = client.start("rm -rf src")
+    client.close()
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+
+
 def test_bascule_undo_last_never_takes_an_older_call_for_one_that_is_not_over(scene, client, gate):
     client.run("echo older > older.txt")
     run_id = client.run(f"nohup sh -c 'cat {gate}; rm -rf src' > /dev/null 2>&1 &")

@@ -74,6 +74,7 @@ class Native:
         self._tasks = Tasks(lambda name, error: log_fault(kernel.log, error, task=name))
         self.modes = Modes(kernel.store)
         self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of, self._forgotten)
+        self._runs.client_gone = self.sessions.is_gone
         self.tally = Tally(rfc3339(kernel.clock.wall_ms()))
         self._judge = Judge(kernel.gate, machine)
         self._dialogs = Dialogs(kernel.desk, kernel.journal, machine)

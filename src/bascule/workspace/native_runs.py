@@ -10,6 +10,7 @@ reported by now. A call that goes on without it is a run all the same, whose not
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -69,6 +70,7 @@ class NativeRuns:
         # Ends under way, by space: the checkpoint before a call is taken after the one that ends another.
         self._endings: dict[str, set[asyncio.Future[Any]]] = {}
         runs.end_native = self._end_early
+        self.client_gone: Callable[[str, str], bool] = lambda _client, _session: False
 
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         opening = self._tasks.start(self._open(work), f"checkpoint of {work.root}")
@@ -200,6 +202,11 @@ class NativeRuns:
         ended = self._runs.when_over(run)
         if run.left_running is None and not run.ending:
             await within(END_SECONDS, ended)
+        native = run.record.native
+        if not run.ending and run.left_running is None and self.client_gone(native.client, native.session):
+            # Its hook could not start any more: in a directory that the call has moved away, for one.
+            self._end_early(run)
+            await asyncio.sleep(0)
         if run.ending:
             await within(AFTER_SECONDS, ended)
         if ended.done():
@@ -211,9 +218,8 @@ class NativeRuns:
                 hint="end that process, or wait until it ends; to have back what it changed until now, end the run: "
                 f"bascule runs cancel {run_id} (runs.cancel)",
             )
-        client = run.record.native.client
         raise Conflict(
-            f"{run_id} is not over: {client} has not reported the end of the call",
+            f"{run_id} is not over: {native.client} has not reported the end of the call",
             hint="wait for it; if the call was interrupted, or its client is gone, end the run: "
             f"bascule runs cancel {run_id} (runs.cancel)",
         )
