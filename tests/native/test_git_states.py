@@ -224,7 +224,7 @@ def test_a_change_in_a_repository_further_down_is_named(repository, states, comm
     for words in commands:
         git(lib, *words)
     after = states.take("spc_1", str(repository), further=["lib/.git"])
-    named = [] if before == after else states.not_held("spc_1", str(repository), before, after)
+    named = [] if before == after else list(states.not_held("spc_1", str(repository), before, after))
     assert named == (["lib/.git"] if is_named else [])
 
 
@@ -236,7 +236,7 @@ def test_a_repository_further_down_needs_none_at_the_top(tmp_path, states):
     (lib / ".git" / "HEAD").unlink()
     after = states.take("spc_1", str(tmp_path / "plain"), further=["lib/.git"])
     assert states.undo("spc_1", str(tmp_path / "plain"), before, after, dry_run=False) == ([], [])
-    assert states.not_held("spc_1", str(tmp_path / "plain"), before, after) == ["lib/.git"]
+    assert list(list(states.not_held("spc_1", str(tmp_path / "plain"), before, after))) == ["lib/.git"]
 
 
 def test_a_record_that_changed_just_now_is_read_again(repository, states):
@@ -301,3 +301,16 @@ def test_what_changed_later_than_the_last_sign_of_a_daemon_is_not_taken_for_the_
     assert "refs/heads/main" in back
     assert not left
     assert git(repository, "rev-parse", "HEAD") != head
+
+
+def test_the_mode_of_the_repository_comes_back_and_those_in_it_are_named(repository, states):
+    place = repository / ".git"
+    was = place.stat().st_mode
+    before = states.take("spc_1", str(repository))
+    place.chmod(0o555)
+    after = states.take("spc_1", str(repository))
+    assert states.not_held("spc_1", str(repository), before, after) == {
+        ".git": "what is in it keeps the modes that the run gave it"
+    }
+    states.undo("spc_1", str(repository), before, after, dry_run=False)
+    assert place.stat().st_mode == was

@@ -555,8 +555,8 @@ class NoGitStates:
     def further(self, _space_id: str, _state: str, /) -> list[str]:
         return []
 
-    def not_held(self, _space_id: str, _root: str, _before: str, _after: str, /) -> list[str]:
-        return []
+    def not_held(self, _space_id: str, _root: str, _before: str, _after: str, /) -> dict[str, str]:
+        return {}
 
     def undo(
         self, _space_id: str, _root: str, _before: str, _after: str, /, *, dry_run: bool

@@ -15,7 +15,6 @@ from bascule.workspace.spaces import Space
 # Refs named in a note.
 MAX_REFS_NAMED = 20
 GIT_UNKNOWN = "what it did to git's record is not known"
-FURTHER = "is a repository below the project's own: what the run changed in git's record there stays"
 
 
 # What could not be put back, and contents that are older than the call: why what it made outside is not removed.
@@ -121,10 +120,10 @@ class Elsewhere:
         return Back(there.changes, [*further, *there.left_alone], refs, [])
 
     def _further(self, segments: Segments) -> list[PathReason]:
-        """Repositories below the top: their files come back, and what git knows of them does not."""
+        """Of repositories: their files come back, and this does not."""
         git = segments.git
-        places = self._git.not_held(segments.space_id, segments.root, git.before, git.after) if git is not None else []
-        return [PathReason(path=each, reason=FURTHER) for each in places]
+        found = self._git.not_held(segments.space_id, segments.root, git.before, git.after) if git is not None else {}
+        return [PathReason(path=each, reason=reason) for each, reason in found.items()]
 
     def contents(self, segments: Segments) -> Collection[bytes]:
         """What `put_back` holds of files outside, as ids of git's blobs."""

@@ -458,8 +458,8 @@ class GitStates(Protocol):
     def further(self, space_id: str, state: str, /) -> list[str]:
         """Every `.git` below the top that was looked at for a state."""
 
-    def not_held(self, space_id: str, root: str, before: str, after: str, /) -> list[str]:
-        """Every `.git` below the top that changed and is not as it was: what changed there is not put back."""
+    def not_held(self, space_id: str, root: str, before: str, after: str, /) -> dict[str, str]:
+        """With the reason: every `.git` in which something changed that is not put back."""
 
     def undo(
         self, space_id: str, root: str, before: str, after: str, /, *, dry_run: bool

@@ -41,6 +41,8 @@ MAX_FURTHER = 100
 # Our own second name of a lock, in the repository's directory: after a restart it tells our locks from git's.
 _OURS = "bascule-lock"
 _busy: set[str] = set()
+_FURTHER = "is a repository below the project's own: what the run changed in git's record there stays"
+_MODES = "what is in it keeps the modes that the run gave it"
 _SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _POINTS = re.compile(rb"gitdir: (.+)\n?\Z")
 
@@ -57,6 +59,8 @@ class _State(msgspec.Struct, frozen=True):
     files: dict[str, bytes]
     # Device and inode of that directory: refs of one repository name nothing in another.
     identity: tuple[int, int]
+    # Of that directory; what is in it has modes that no state holds.
+    mode: int = 0
     # Hooks that git executes.
     executable: tuple[str, ...] = ()
     # By the path of each `.git` further down.
@@ -107,6 +111,8 @@ class GitStates:
         if dry_run or left or places is None:
             return back, left
         _unlock(places)
+        if (mode := self._load(space_id, before).mode) != self._load(space_id, after).mode:
+            os.chmod(places[0], mode)
         for name in back:
             _put_back(places, name, was.files.get(name), executable=name in was.executable)
         now = _state(places)
@@ -116,13 +122,14 @@ class GitStates:
     def further(self, space_id: str, state: str) -> list[str]:
         return list(self._load(space_id, state).further)
 
-    def not_held(self, space_id: str, root: str, before: str, after: str) -> list[str]:
-        """Every `.git` further down that the run changed, and that is not as it was before."""
-        was, then = self._load(space_id, before).further, self._load(space_id, after).further
-        now = _look_further(root, was)
-        changed = [place for place in was if then.get(place) != was[place] != now.get(place)]
+    def not_held(self, space_id: str, root: str, before: str, after: str) -> dict[str, str]:
+        """With its reason every `.git` that the run changed, and that is not as it was before."""
+        was, then = self._load(space_id, before), self._load(space_id, after)
+        now = _look_further(root, was.further)
+        changed = [place for place, each in was.further.items() if then.further.get(place) != each != now.get(place)]
         # Of one that is gone the run's record knows.
-        return [place for place in changed if os.path.lexists(os.path.join(root, place))]
+        found = {place: _FURTHER for place in changed if os.path.lexists(os.path.join(root, place))}
+        return found | ({".git": _MODES} if was.mode != then.mode else {})
 
     def is_same(self, space_id: str, before: str, after: str) -> bool:
         return self._load(space_id, before).identity == self._load(space_id, after).identity
@@ -136,7 +143,8 @@ class GitStates:
         files = {name: was.files.get(name) if name in back else state.files.get(name) for name in (*state.files, *back)}
         left = {name: content for name, content in files.items() if content is not None}
         executable = tuple(name for name in left if name in (was if name in back else state).executable)
-        then = msgspec.structs.replace(state, files=left, executable=executable)
+        mode = was.mode if was.mode != self._load(space_id, after).mode else state.mode
+        then = msgspec.structs.replace(state, files=left, executable=executable, mode=mode)
         return now, self._keep(self._folder(space_id), then)
 
     def _compare(
@@ -249,6 +257,8 @@ def _looks(places: tuple[str, str] | None, further: Mapping[str, bytes]) -> _Loo
     An index of 50,000 files has 5 MB: it is not read at every call.
     """
     found: list[tuple[str | bytes | int, ...]] = list(further.items())
+    if places is not None:
+        found.append((places[0], os.stat(places[0]).st_mode))
     newest = 0
     for _, path in _files(*places) if places is not None else ():
         with contextlib.suppress(FileNotFoundError):
@@ -292,7 +302,8 @@ def _state(places: tuple[str, str] | None, further: Mapping[str, bytes] | None =
         if len(files) > MAX_REFS:
             raise CheckpointFault(f"git has more than {MAX_REFS} loose refs; `git pack-refs --all` helps")
     identity = _identity(places[0]) if places is not None else NO_REPOSITORY
-    return _State(files, identity, tuple(executable), dict(further or {}))
+    mode = stat.S_IMODE(os.stat(places[0]).st_mode) if places is not None else 0
+    return _State(files, identity, mode, tuple(executable), dict(further or {}))
 
 
 def _look_further(root: str, further: Iterable[str]) -> dict[str, bytes]:
@@ -362,17 +373,17 @@ def _put_back(places: tuple[str, str], name: str, content: bytes | None, *, exec
 
 def _unlock(places: tuple[str, str]) -> None:
     """Remove the locks of an undo that was killed: nobody else would, and git waits for each of them."""
-    with contextlib.suppress(FileNotFoundError):
-        for ours in os.listdir(places[1]):
-            if not ours.startswith(_OURS) or ours in _busy:
-                continue
-            own = os.path.join(places[1], ours)
-            for lock in _locks(*places):
-                with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.lstat(lock), os.lstat(own)):
-                        os.unlink(lock)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(own)
+    try:
+        left = [each for each in os.listdir(places[1]) if each.startswith(_OURS) and each not in _busy]
+    except OSError as error:
+        raise CheckpointFault(f"git's record cannot be read: {error.strerror}") from error
+    for own in (os.path.join(places[1], each) for each in left):
+        for lock in _locks(*places):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.lstat(lock), os.lstat(own)):
+                    os.unlink(lock)
+        with contextlib.suppress(OSError):
+            os.unlink(own)
 
 
 def _replace(path: str, content: bytes, mode: int) -> None:
