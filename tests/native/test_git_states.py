@@ -236,7 +236,7 @@ def test_a_repository_further_down_needs_none_at_the_top(tmp_path, states):
     (lib / ".git" / "HEAD").unlink()
     after = states.take("spc_1", str(tmp_path / "plain"), further=["lib/.git"])
     assert states.undo("spc_1", str(tmp_path / "plain"), before, after, dry_run=False) == ([], [])
-    assert list(list(states.not_held("spc_1", str(tmp_path / "plain"), before, after))) == ["lib/.git"]
+    assert list(states.not_held("spc_1", str(tmp_path / "plain"), before, after)) == ["lib/.git"]
 
 
 def test_a_record_that_changed_just_now_is_read_again(repository, states):
