@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -55,8 +56,12 @@ for line in sys.stdin:
         asked = {"command": command, "cwd": str(self.scene.root), "own": own, "background": background}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
-        int(self.process.stdout.readline())
+        self.shell = int(self.process.stdout.readline())
         return call_id, answer
+
+    def has_ended(self):
+        """The last shell, for which nobody waits."""
+        return Path(f"/proc/{self.shell}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
     def run(self, command, **how):
         call_id, answer = self.start(command, **how)
@@ -190,10 +195,32 @@ def test_an_undo_of_a_call_that_goes_on_says_who_has_to_end_it(scene, client):
 
 
 def test_an_undo_ends_the_call_of_a_client_that_is_gone(scene, client):
-    """Its hook may never have started, where the call moved the project away; control: the test above."""
+    """Control: the test above."""
     was = snapshot(scene.root)
     _, answer = client.start("rm -rf src")
     client.close()
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+
+
+def test_an_undo_ends_the_call_after_which_a_client_can_start_no_hook(scene, client, gate):
+    """In a directory that the call has moved away nothing starts; control: nor is that so while the call runs."""
+    was = snapshot(scene.root)
+    _, answer = client.start(f"mv {scene.root} {scene.root}-gone; cat {gate}", background=True)
+    while scene.root.exists():
+        assert not client.has_ended()
+    with pytest.raises(Conflict, match="has not reported"):
+        scene.undo(answer["runId"])
+    opened(gate)
+    while not client.has_ended():
+        pass
+    scene.undo(answer["runId"])
+    assert snapshot(scene.root) == was
+
+
+def test_an_undo_ends_the_call_that_moved_the_project_from_under_its_client(scene, client):
+    was = snapshot(scene.root)
+    _, answer = client.start(f"mv {scene.root} {scene.root}-gone")
     scene.undo(answer["runId"])
     assert snapshot(scene.root) == was
 

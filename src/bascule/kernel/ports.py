@@ -1,6 +1,6 @@
 """Ports between bridges, which never import each other."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -257,8 +257,8 @@ class Began(NamedTuple):
 class NativeRuns(Protocol):
     """Runs that no run of ours executes: checkpoints before and after, as a client's hooks report them."""
 
-    # Whether the process of a session of a client is known to be gone: it will report no end any more.
-    client_gone: Callable[[str, str], bool]
+    # Whether the client of a session can report the end of a run no more.
+    silenced: Callable[[str, str, str], Awaitable[bool]]
 
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         """`gone` is settled when the client no longer waits: its call may be at work from then on."""

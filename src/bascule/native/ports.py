@@ -29,6 +29,8 @@ class Machine(Protocol):
     def resolved(self, paths: Sequence[str], *, follow: bool) -> list[str]:
         """Where absolute paths lead; without `follow` a link at the end of one stands for itself. Blocks."""
 
+    def has_directory(self, path: str) -> bool: ...
+
     def start_of(self, pid: int) -> ProcessStart | None:
         """None when the process is gone, or is another user's."""
 

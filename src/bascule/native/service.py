@@ -32,7 +32,7 @@ from bascule.native.dialogs import Dialogs, question_of
 from bascule.native.hooks import Hook, Unreadable, read
 from bascule.native.judging import UNREADABLE, Judge, Judged
 from bascule.native.modes import Modes
-from bascule.native.ports import Machine
+from bascule.native.ports import Left, Machine, ProcessStart
 from bascule.native.protocol import (
     EditText,
     HookAnswer,
@@ -74,7 +74,7 @@ class Native:
         self._tasks = Tasks(lambda name, error: log_fault(kernel.log, error, task=name))
         self.modes = Modes(kernel.store)
         self.sessions = Sessions(kernel.clock, machine.start_of, self.modes.of, self._forgotten)
-        self._runs.client_gone = self.sessions.is_gone
+        self._runs.silenced = self._is_silenced
         self.tally = Tally(rfc3339(kernel.clock.wall_ms()))
         self._judge = Judge(kernel.gate, machine)
         self._dialogs = Dialogs(kernel.desk, kernel.journal, machine)
@@ -292,14 +292,7 @@ class Native:
         """Wait for processes that the call has left, whose changes are its work; a note of those that stay too long."""
         client, until = session.process, self._clock.monotonic() + LEFT_SECONDS
         while client is not None:
-            left = await asyncio.to_thread(
-                self._machine.left_by,
-                client,
-                call.began_ticks,
-                call.root,
-                others=[each for each, other in session.left.items() if other != run_id],
-                orphans_only=any(each.began_ticks for each in session.open.values()),
-            )
+            left = await self._left_by(client, session, call)
             session.left_by(run_id, (each.process for each in left))
             if not left:
                 break
@@ -315,6 +308,28 @@ class Native:
                 gone.cancel()
                 return f"a process of the call ran on ({first}){more}: what it changed later is not in this"
         return None
+
+    async def _left_by(self, client: ProcessStart, session: Session, call: OpenCall) -> list[Left]:
+        return await asyncio.to_thread(
+            self._machine.left_by,
+            client,
+            call.began_ticks,
+            call.root,
+            others=[each for each, other in session.left.items() if other != call.run_id],
+            orphans_only=any(each.began_ticks for each in session.open.values() if each is not call),
+        )
+
+    async def _is_silenced(self, client: str, name: str, run_id: str) -> bool:
+        """Its process is gone, or nothing of the call runs and the directory is gone in which a hook would start."""
+        if not self.sessions.knows(client, name):
+            return False
+        session = self.sessions.find(client, name)
+        if session.process is None or not self.sessions.is_there(session):
+            return session.process is not None
+        call = next((each for each in session.open.values() if each.run_id == run_id), None)
+        if call is None or not call.began_ticks or self._machine.has_directory(session.directory or "/"):
+            return False
+        return not await self._left_by(session.process, session, call)
 
     # -- sessions --
 

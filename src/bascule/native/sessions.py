@@ -174,7 +174,7 @@ class Sessions:
         age = timedelta(seconds=self._clock.monotonic() - session.noted_at)
         state, evidence, verified = session.state, session.evidence, False
         if session.process is not None and state is not State.ENDED:
-            verified = self._is_there(session)
+            verified = self.is_there(session)
             if not verified:
                 state, evidence = State.DEAD, f"process {session.pid} is gone"
         quiet = is_probably_idle(state, age, open_calls=len(session.open))
@@ -200,11 +200,8 @@ class Sessions:
             steering=[f"{escaped(path)}: {why}" for path, why in session.steering.items()],
         )
 
-    def is_gone(self, client: str, name: str) -> bool:
-        session = self._sessions.get((client, name))
-        return session is not None and session.process is not None and not self._is_there(session)
-
-    def _is_there(self, session: Session) -> bool:
+    def is_there(self, session: Session) -> bool:
+        """Whether its process is, which is known."""
         return session.pid is not None and self._start_of(session.pid) == session.process
 
     def follow(self, client: str | None) -> Stream:

@@ -10,7 +10,7 @@ reported by now. A call that goes on without it is a run all the same, whose not
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -43,6 +43,10 @@ END_SECONDS = 5.0
 AFTER_SECONDS = 45.0
 
 
+async def _nobody(_client: str, _session: str, _run_id: str) -> bool:
+    return False
+
+
 class NativeRuns:
     def __init__(
         self,
@@ -70,7 +74,7 @@ class NativeRuns:
         # Ends under way, by space: the checkpoint before a call is taken after the one that ends another.
         self._endings: dict[str, set[asyncio.Future[Any]]] = {}
         runs.end_native = self._end_early
-        self.client_gone: Callable[[str, str], bool] = lambda _client, _session: False
+        self.silenced: Callable[[str, str, str], Awaitable[bool]] = _nobody
 
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         opening = self._tasks.start(self._open(work), f"checkpoint of {work.root}")
@@ -203,10 +207,10 @@ class NativeRuns:
         if run.left_running is None and not run.ending:
             await within(END_SECONDS, ended)
         native = run.record.native
-        if not run.ending and run.left_running is None and self.client_gone(native.client, native.session):
-            # Its hook could not start any more: in a directory that the call has moved away, for one.
+        reports = run.left_running is not None or run.ending
+        if not reports and await self.silenced(native.client, native.session, run_id):
             self._end_early(run)
-            await asyncio.sleep(0)
+            await within(AFTER_SECONDS, ended)
         if run.ending:
             await within(AFTER_SECONDS, ended)
         if ended.done():

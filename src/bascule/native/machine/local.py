@@ -22,6 +22,9 @@ class LocalMachine:
             return [os.path.realpath(path) for path in paths]
         return [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths]
 
+    def has_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
     def start_of(self, pid: int) -> ProcessStart | None:
         return start_of(pid)
 
