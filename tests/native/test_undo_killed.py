@@ -6,6 +6,7 @@ import pytest
 
 from bascule.foundation.errors import BasculeError
 from native_scene import Scene, make_project, snapshot
+from patience import PATIENCE
 
 # Ends the process at the n-th time that it is about to open or change a name, counted from when the file is there.
 DYING = """
@@ -81,7 +82,7 @@ def undo(scene, run_id):
     return True
 
 
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(3 * PATIENCE)
 @pytest.mark.parametrize("call", CALLS)
 def test_an_undo_that_is_killed_at_any_step_is_finished_or_taken_back(dying, call):
     run_id = dying.run(CALLS[call])["runId"]

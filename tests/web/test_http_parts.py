@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bascule.broker.protocol import SendParams
 from bascule.foundation.errors import BasculeError, Internal
 from bascule.foundation.tasks import Tasks
+from bascule.kernel.mounted import ParamsReader
 from bascule.kernel.route import Route
 from bascule.surfaces.http import server
 from bascule.surfaces.http.endpoints import Endpoint, NotParams
@@ -28,7 +29,7 @@ JSON = [(b"content-type", b"application/json")]
 
 SEND = Endpoint(
     Route("POST", "/agents/{agentId}/send", "messages.send"),
-    SimpleNamespace(params=SendParams, decoder=codec.decoder(SendParams)),
+    SimpleNamespace(params=SendParams, decoder=ParamsReader(SendParams)),
     page=None,
     mount=None,
     form=None,
