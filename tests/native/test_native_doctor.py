@@ -14,7 +14,7 @@ from bascule.native.cli import checks
 CODEX = """#!{python}
 import json, os, sys
 if sys.argv[1:] == ["--version"]:
-    print("codex-cli 0.166.0")
+    print("codex-cli 0.169.0")
     sys.exit()
 if sys.argv[1:] != ["app-server"]:
     sys.exit(1)
@@ -38,7 +38,7 @@ def home(tmp_path, monkeypatch, capsys):
     programs, project = tmp_path / "programs", tmp_path / "project"
     for folder in (programs, project):
         folder.mkdir()
-    write_program(programs / "claude", "#!/bin/sh\necho '2.1.325 (Claude Code)'\n")
+    write_program(programs / "claude", "#!/bin/sh\necho '2.1.327 (Claude Code)'\n")
     write_program(programs / "gemini", "#!/bin/sh\necho 99.0.0\n")
     write_program(programs / "codex", CODEX.format(python=sys.executable, here=str(tmp_path)))
     for name in list(os.environ):
@@ -65,7 +65,7 @@ def verdict(home, client):
 def test_a_version_that_was_tried_is_said_to_obey_and_of_a_newer_one_nothing_bad_is_known(home):
     tried = verdict(home, "claude")
     assert tried.mark is Mark.OK
-    assert "2.1.325 is known to obey" in tried.what
+    assert "2.1.327 is known to obey" in tried.what
     newer = verdict(home, "gemini")
     assert newer.mark is Mark.OK
     assert f"99.0.0 is newer than {checks.KNOWN['gemini']}, the last that was tried; nothing is known" in newer.what

@@ -3,7 +3,7 @@
 `read()` gives a `Hook` only if its command and paths are what the client will run and write. Everything else is
 `Unreadable`, which rules deny: what nobody can read is no empty call.
 
-Claude Code 2.1.325, Codex 0.166.0 and Gemini CLI 0.61.0 were seen to send these. How each of them writes JSON:
+Claude Code 2.1.327, Codex 0.169.0 and Gemini CLI 0.61.0 were seen to send these. How each of them writes JSON:
 Claude Code, Gemini CLI   JSON.stringify: half a surrogate pair as an escape; the shell is given U+FFFD for it
 Codex                     serde_json: proper Unicode, at most 128 levels
 """

@@ -20,7 +20,7 @@ from bascule.foundation.errors import BasculeError
 from bascule.foundation.text import short_id
 
 # What was seen of these is in docs/native.md, and `make test-clients` sees it again.
-KNOWN = {"claude": "2.1.325", "codex": "0.166.0", "gemini": "0.61.0"}
+KNOWN = {"claude": "2.1.327", "codex": "0.169.0", "gemini": "0.61.0"}
 # A client that starts slowly on a busy machine; one that hangs is ended.
 VERSION_SECONDS = 20
 MAX_SETTINGS_BYTES = 1024 * 1024
