@@ -75,12 +75,12 @@ def usual(kind: inspect.Type) -> Any:  # noqa: C901 - one case for each kind of 
             return ""
 
 
-def of_type(kind: inspect.Type, size: int) -> Iterator[bytes]:  # noqa: C901, PLR0912 - as above
-    """Hostile values of about this size that the type may take."""
+def of_type(kind: inspect.Type, size: int, within: tuple[type, ...] = ()) -> Iterator[bytes]:  # noqa: C901, PLR0912 - as above
+    """Hostile values of about this size that the type may take; one within itself is as usual."""
     match _unwrapped(kind):
         case inspect.UnionType(types=types):
             for each in types:
-                yield from of_type(each, size)
+                yield from of_type(each, size, within)
         case inspect.StrType(max_length=most):
             for piece in _PIECES:
                 yield text(hostile_commands.repeated(piece, min(size // len(piece.encode()), most or size)))
@@ -88,16 +88,18 @@ def of_type(kind: inspect.Type, size: int) -> Iterator[bytes]:  # noqa: C901, PL
             yield from (b'"%b"' % base64.b64encode(raw) for raw in hooks(size * 3 // 4))
         case inspect.ListType(item_type=item, max_length=most):
             yield from of_json(size)
-            for value in (text(usual(item)), *of_type(item, size // min(most or 100, 100))):
+            for value in (text(usual(item)), *of_type(item, size // min(most or 100, 100), within)):
                 count = min(size // (len(value) + 1) + 1, most or size)
                 yield b"[" + b",".join([value] * count) + b"]"
             if isinstance(_unwrapped(item), inspect.StrType):
                 for before in ("", "\u00e9", "/\u00e9", "a/b/c/"):
                     names = hostile_commands.names(min(size // 10, most or size))
                     yield text([before + name for name in names])
-        case inspect.StructType(fields=fields):
+        case inspect.StructType(cls=cls) if cls in within:
+            yield text(usual(kind))
+        case inspect.StructType(cls=cls, fields=fields):
             for field in fields:
-                for value in of_type(field.type, size):
+                for value in of_type(field.type, size, (*within, cls)):
                     yield with_fields(usual(kind), {field.encode_name: value})
         case inspect.DictType():
             yield from of_json(size)

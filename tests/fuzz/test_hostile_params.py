@@ -1,7 +1,7 @@
-"""Every row of a house is called with the params that cost most for their length: none keeps the loop from the others.
+"""Every row is called with the params that cost most for their length: none keeps the loop from the others.
 
-A house has no games and no desktop, so their rows are not driven here; rows for other machines are refused for the
-caller, once their params are decoded.
+No game is known and rows for other machines are refused for the caller: such a call ends once its params are decoded
+and judged.
 
 The bars are those of `loop_bar`: 20 ms of the loop's thread for params up to 64 KiB, 50 ms for more.
 """
@@ -9,21 +9,27 @@ The bars are those of `loop_bar`: 20 ms of the loop's thread for params up to 64
 import asyncio
 import contextlib
 import os
+from types import SimpleNamespace
 
 import hostile_params
 import pytest
 from msgspec import inspect
 
+from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import BasculeError, Forbidden
+from bascule.game.games import Games
+from bascule.game.service import GameBridge
 from bascule.kernel.call import LOCAL, PERSON, Call, agent_principal
 from bascule.kernel.mounted import ParamsReader
 from bascule.kernel.policy import facts
 from bascule.kernel.policy.shell import reading
+from bascule.stores.memory import MemoryStore
 from bascule.surfaces.http.endpoints import MAX_BODY_BYTES
 from bascule.testing.fakes import FakeConnection
 from bascule.testing.house import House
 from gabp import codec
 from loop_bar import BAR, LONG_BAR, fits
+from scripted_host import FakeScreen
 
 LONG = os.environ.get("BASCULE_LONG") == "1"
 # Nearly as many as one broadcast may have.
@@ -33,13 +39,20 @@ CALLS_PER_HOUSE = 2_000
 CALLERS = (LOCAL, agent_principal("a"), PERSON)
 
 
+def make_house():
+    """With a desktop, and with the rows of games."""
+    settings = SimpleNamespace(games=dict, problem=None)
+    games = GameBridge(games=Games(settings, None, check_start=lambda: None), store=MemoryStore(), clock=SystemClock())
+    return House(screen=FakeScreen(), methods=tuple(games.bridge().methods))
+
+
 class Scene:
     def __init__(self):
         self._calls = 0
         self._begin()
 
     def _begin(self):
-        self.house = House()
+        self.house = make_house()
         self.house.machine.directory("/p", {"a": b"a"})
         self.house.register("a")
         for number in range(AGENTS):
@@ -94,12 +107,12 @@ def scene():
 
 
 def rows():
-    with House() as house:
+    with make_house() as house:
         return {name: each.params for name, each in house.gate.methods.items()}
 
 
 ROWS = rows()
-with House() as _house:
+with make_house() as _house:
     DOORS = sorted(name for name, each in _house.gate.methods.items() if not each.is_operation)
 
 
@@ -120,7 +133,16 @@ def bodies_of(method, size):
 
 
 def test_the_rows_of_a_house_are_driven():
-    assert {"messages.send", "native.before", "policy.explain", "runs.start", "mesh.offer", "a2a.publish"} <= set(DOORS)
+    assert {
+        "messages.send",
+        "native.before",
+        "policy.explain",
+        "runs.start",
+        "mesh.offer",
+        "a2a.publish",
+        "games.call",
+        "desktop.typeText",
+    } <= set(DOORS)
     assert len(DOORS) > 90
 
 
@@ -163,7 +185,7 @@ VALUES = b"[" + b'0,"a,b",{"x":[]},' * 9_000 + b"0]"
 
 def test_a_payload_with_very_many_values_arrives_as_it_was_sent():
     params = b'{"payload":%b,"metadata":{"k":"v"},"agentId":"a"}' % VALUES
-    with House() as house:
+    with make_house() as house:
         house.register("a")
         house.run(lambda: house.gate.call(Call(LOCAL, "messages.send", params, door="testing")))
         (message,) = house.call("agent:a", "inbox.take", {"agentId": "a"})["messages"]
