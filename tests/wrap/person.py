@@ -37,6 +37,8 @@ class Person:
                 os.execvpe(command[0], command, {**os.environ, **plain, **(environment or {})})
             finally:
                 os._exit(99)
+        # A terminal that the next one's programs hold open as well is not gone when its window closes.
+        os.set_inheritable(self._master, False)
 
     # -- hands --
 
