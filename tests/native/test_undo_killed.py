@@ -40,9 +40,10 @@ CALLS = {
         "rm run.sh && mkdir run.sh; rm ~/kept; mkdir ~/kept; touch ~/kept/x; chmod 500 src"
     ),
     "the project moved": "rm -rf tests; echo new > new; mv ~/project ~/gone",
+    "the project removed": "rm -rf ~/project",
 }
 # How many steps lie between two kills: an undo of few files has fewer.
-STRIDES = dict.fromkeys(CALLS, 1) if os.environ.get("BASCULE_LONG") else dict(zip(CALLS, (37, 11), strict=True))
+STRIDES = dict.fromkeys(CALLS, 1) if os.environ.get("BASCULE_LONG") else dict(zip(CALLS, (37, 11, 29), strict=True))
 
 
 @pytest.fixture
