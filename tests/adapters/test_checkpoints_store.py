@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trees
 
+from bascule.workspace.lines import Budget, changes
 from bascule.workspace.machine.checkpoints import store as store_module
-from bascule.workspace.machine.checkpoints.lines import Budget, changes
 from bascule.workspace.machine.checkpoints.objects import BLOB, TREE, BadObject, Entry, object_id, read_tree, write_tree
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles

@@ -251,6 +251,12 @@ class FakeCheckpoints:
     def content(self, tree: str, path: str) -> bytes | None:
         return self._machine.trees[tree].get(path)
 
+    def versions(self, trees: Sequence[str], path: str) -> list[str | None]:
+        return [found.hex() if (found := self.content(tree, path)) is not None else None for tree in trees]
+
+    def blob(self, version: str) -> bytes:
+        return bytes.fromhex(version)
+
     def kind(self, tree: str, path: str) -> Literal["file", "directory"] | None:
         files = self._machine.trees[tree]
         if path in files:

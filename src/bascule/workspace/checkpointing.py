@@ -120,9 +120,10 @@ class Checkpointing:
         self._add_concurrent(space, Beside(run.run_id, segment.before, found.after), segment.during)
         run.segments.pop()
         if last is not None and found.joins and not run.beside:
-            run.segments[-1] = msgspec.structs.replace(last, after=found.after)
+            run.segments[-1] = msgspec.structs.replace(last, after=found.after, ended=self._clock.wall_ms())
         elif segment.before != found.after:
-            closed = msgspec.structs.replace(segment, after=found.after, until=None, beside=tuple(run.beside))
+            segment = msgspec.structs.replace(segment, after=found.after, until=None, ended=self._clock.wall_ms())
+            closed = msgspec.structs.replace(segment, beside=tuple(run.beside))
             run.segments.append(closed)
         run.beside.clear()
         run.record = msgspec.structs.replace(run.record, lost=tuple(dict.fromkeys((*run.record.lost, *found.lost))))
@@ -175,7 +176,7 @@ class Checkpointing:
     def _put(self, run: Run, segment: Segment) -> None:
         run.opened_ms = self._clock.wall_ms()
         until = run.opened_ms + round(2 * FIRST_SIGN_SECONDS * 1000)
-        run.segments.append(msgspec.structs.replace(segment, until=until))
+        run.segments.append(msgspec.structs.replace(segment, until=until, began=run.opened_ms))
         run.is_open = True
         run.record = msgspec.structs.replace(run.record, segments=tuple(run.segments))
 

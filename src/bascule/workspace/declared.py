@@ -23,6 +23,7 @@ class WorkspaceDeclared(Declared):
     commands = (
         Commands("bascule.workspace.cli.work", ("run", "exec")),
         Commands("bascule.workspace.cli.undo", ("undo",)),
+        Commands("bascule.workspace.cli.blame", ("blame",)),
         Commands("bascule.workspace.cli.spaces", ("spaces", "runs", "processes")),
     )
 

@@ -70,7 +70,7 @@ class Listing:
             events=len(run.events) if run is not None else self._book.events_count(now.run_id),
             on_copy=now.on_copy,
             background=now.background,
-            native=_native_view(now),
+            native=native_view(now),
             committed=now.committed,
             undoable=undoable,
             undone=now.undone,
@@ -79,7 +79,7 @@ class Listing:
         )
 
 
-def _native_view(record: RunRecord) -> NativeView | None:
+def native_view(record: RunRecord) -> NativeView | None:
     call = record.native
     if call is None:
         return None

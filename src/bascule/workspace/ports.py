@@ -334,6 +334,10 @@ class LaterChanges(CheckpointFault):
     """What has to be put back was changed since; nothing was changed now."""
 
 
+# In place of a content's id: no checkpoint holds the file, because it is too large, or shut.
+NOT_HELD = "not held"
+
+
 class Beside(NamedTuple):
     """What somebody else did in the workspace meanwhile, as two trees."""
 
@@ -385,6 +389,12 @@ class Checkpoints(Protocol):
 
     def content(self, tree: str, path: str) -> bytes | None:
         """A file of a tree."""
+
+    def versions(self, trees: Sequence[str], path: str) -> list[str | None]:
+        """In each of the trees the id of a file's content, None where it has none, NOT_HELD behind a gap."""
+
+    def blob(self, version: str) -> bytes:
+        """A content by its id, which is the same in every workspace."""
 
     def kind(self, tree: str, path: str) -> Literal["file", "link", "directory"] | None:
         """What a tree has there; None: nothing."""

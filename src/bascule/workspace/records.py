@@ -62,6 +62,9 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     after: str | None = None
     # Then: what changed later than this (wall clock, in ms) is not the run's work.
     until: int | None = None
+    # Wall clock, in ms.
+    began: int = 0
+    ended: int = 0
     # Runs that worked here already when it began, and what others did here after it had begun.
     during: tuple[str, ...] = ()
     beside: tuple[Beside, ...] = ()

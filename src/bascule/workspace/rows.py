@@ -19,6 +19,7 @@ from bascule.kernel.rows import (
     starter,
     words_need_proof,
 )
+from bascule.workspace.blame import BlameParams, BlameResult
 from bascule.workspace.protocol import (
     CancelRunParams,
     CreateFileEvent,
@@ -90,6 +91,11 @@ SPACES_OPEN = Changes[SpaceOpenParams, SpaceView](
 )
 SPACES_LIST = Reads[Nothing, list[SpaceView]]("spaces.list", "List the spaces.", Http("GET", "/v1/spaces"))
 SPACES_SHOW = Reads[SpaceParams, SpaceView]("spaces.show", "Show one space.", Http("GET", _SPACE))
+SPACES_BLAME = Reads[BlameParams, BlameResult](
+    "spaces.blame",
+    "Say which run wrote each line of a file.",
+    Http("GET", f"{_SPACE}/blame/{{path...}}"),
+)
 SPACES_CLOSE = Changes[SpaceParams, SpaceView](
     "spaces.close",
     "End a space's commands and forget it; its files stay.",

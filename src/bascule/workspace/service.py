@@ -26,6 +26,8 @@ from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
 from bascule.workspace import rows
 from bascule.workspace.background import Background
+from bascule.workspace.blame import BlameParams
+from bascule.workspace.blaming import Blamer
 from bascule.workspace.checkpointing import Checkpointing
 from bascule.workspace.commands import Commands
 from bascule.workspace.declared import WorkspaceDeclared
@@ -139,6 +141,7 @@ class Workspace:
             news=news,
         )
         self.listing = Listing(self.book, self.runs.live, self.spaces)
+        self.blamer = Blamer(book=self.book, live=self.runs.live, spaces=self.spaces, threads=self.threads, clock=clock)
         checkpointing = Checkpointing(
             spaces=self.spaces,
             threads=self.threads,
@@ -233,6 +236,7 @@ class Workspace:
                 rows.SPACES_OPEN.bind(self.open_space),
                 rows.SPACES_LIST.bind(self.list_spaces),
                 rows.SPACES_SHOW.bind(self.show_space),
+                rows.SPACES_BLAME.bind(self.blame),
                 rows.SPACES_CLOSE.bind(self.close_space),
                 rows.RUNS_START.bind(self.runs.start),
                 rows.RUNS_LIST.bind(self.listing.list_runs),
@@ -352,6 +356,9 @@ class Workspace:
     async def _resolve_undo(self, call: Call, params: UndoParams) -> Resolution:
         await self.native.over(params.run_id)
         return await self.history.resolve_undo(call, params)
+
+    def blame(self, call: Call, params: BlameParams) -> "asyncio.Future[Any]":
+        return self._do(self.blamer.blame(params), "spaces.blame")
 
     def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
         return self._do(self.history.diff(params), "runs.diff")

@@ -33,7 +33,11 @@ class TreeView:
 
     def get(self, path: bytes) -> Entry | None:
         """Beneath a gap everything is that gap; beneath what is known to be no directory there is nothing."""
-        found: Entry | None = Entry(0o040755, self.root)
+        return self.at(self.root, path)
+
+    def at(self, root: ObjectId, path: bytes) -> Entry | None:
+        """The same in another tree: what the two have in common is read once."""
+        found: Entry | None = Entry(0o040755, root)
         for step in path.split(b"/"):
             if found is None or found.is_gap:
                 return found if found is None or found.mode != GAP_WITHOUT_CONTENT else None

@@ -17,14 +17,14 @@ from typing import Literal
 from bascule.workspace.machine.checkpoints import stats
 from bascule.workspace.machine.checkpoints.compare import TreeView, differences
 from bascule.workspace.machine.checkpoints.merge import Plan, applied, plan
-from bascule.workspace.machine.checkpoints.objects import ID_BYTES, TREE, gap_reason
+from bascule.workspace.machine.checkpoints.objects import ID_BYTES, TREE, Entry, gap_reason
 from bascule.workspace.machine.checkpoints.restore import Restore, only_copies, write_out
 from bascule.workspace.machine.checkpoints.scan import Scan, ScanLimits
 from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
 from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
 from bascule.workspace.machine.checkpoints.watch import Changed, Watch, Watches, WatchFault
 from bascule.workspace.machine.files.root import WorkspaceRoot
-from bascule.workspace.ports import Beside, CheckpointFault, Root, Undone
+from bascule.workspace.ports import NOT_HELD, Beside, CheckpointFault, Root, Undone
 from bascule.workspace.protocol import FileChange, PathReason
 
 # A tree that was taken but is in nobody's records yet survives a collection this long.
@@ -153,6 +153,20 @@ class SpaceCheckpoints:
         with self._store.lock:
             entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
             return None if entry is None or entry.is_dir else self._store.content(entry)
+
+    def versions(self, trees: Sequence[str], path: str) -> list[str | None]:
+        with self._store.lock:
+            view = TreeView(self._store, b"")
+            return [self._version(view.at(_tree(tree), os.fsencode(path))) for tree in trees]
+
+    def _version(self, entry: Entry | None) -> str | None:
+        if entry is None or entry.is_dir:
+            return None
+        return NOT_HELD if entry.is_gap else self._store.dressed(entry)[0].hex()
+
+    def blob(self, version: str) -> bytes:
+        with self._store.lock:
+            return self._store.blob(bytes.fromhex(version))
 
     def kind(self, tree: str, path: str) -> Literal["file", "link", "directory"] | None:
         with self._store.lock:

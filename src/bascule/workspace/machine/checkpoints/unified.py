@@ -4,8 +4,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from bascule.workspace.lines import Budget, Change, changes
 from bascule.workspace.machine.checkpoints.compare import Difference
-from bascule.workspace.machine.checkpoints.lines import Budget, Change, changes
 from bascule.workspace.machine.checkpoints.objects import Entry, gap_reason
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.protocol import FileChange, PathReason

@@ -1,0 +1,195 @@
+"""Who wrote each line: a plain model of lines and their writers, and the real daemon, git left out."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bascule.workspace.blame import NOT_HELD, Owner, Work, blame, spans
+from patience import PATIENCE
+
+BASCULE = str(Path(sys.executable).parent / "bascule")
+
+
+def owners(works, now):
+    """With versions that are their own text."""
+    return [(owner.by, owner.run_id) for owner in blame(works, now, str.splitlines)]
+
+
+# -- versions in a row --
+
+
+def test_lines_are_followed_back_through_later_edits():
+    works = [
+        Work("a", 10, 20, "one\ntwo\n", "one\nA\ntwo\n"),
+        Work("b", 30, 40, "one\nA\ntwo\n", "B\none\nA\ntwo\n"),
+    ]
+    assert owners(works, "B\none\nA\ntwo\nperson\n") == [
+        ("run", "b"),
+        ("before", None),
+        ("run", "a"),
+        ("before", None),
+        ("nobody known", None),
+    ]
+
+
+def test_of_runs_side_by_side_the_one_at_work_wrote_it():
+    """`long` wrote its line after `short` was over; control: without the inner two versions all would be its."""
+    works = [Work("long", 0, 100, "", "short\nlong\n"), Work("short", 10, 20, "", "short\n")]
+    assert owners(works, "short\nlong\n") == [("run", "short"), ("run", "long")]
+    assert owners(works[:1], "short\nlong\n") == [("run", "long"), ("run", "long")]
+
+
+def test_a_run_that_was_taken_back_wrote_nothing():
+    works = [Work("a", 10, 20, "one\n", "", undone=True), Work("b", 30, 40, "one\n", "one\nB\n")]
+    assert owners(works, "one\nB\n") == [("before", None), ("run", "b")]
+    kept = [works[0]._replace(undone=False), works[1]]
+    assert owners(kept, "one\nB\n") == [("nobody known", None), ("run", "b")]
+
+
+def test_behind_a_version_that_is_not_held_nothing_is_claimed():
+    works = [Work("a", 10, 20, NOT_HELD, "one\n"), Work("b", 30, 40, "one\n", "one\nB\n")]
+    assert owners(works, "one\nB\n") == [("not known", None), ("run", "b")]
+
+
+def test_neighbours_of_one_owner_are_one_span():
+    found = spans([Owner("run", "a"), Owner("run", "a"), Owner("before"), Owner("run", "a")])
+    assert [(each.first, each.last, each.by) for each in found] == [(1, 2, "run"), (3, 3, "before"), (4, 4, "run")]
+    assert spans([]) == []
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_history_of_edits_has_the_writers_of_a_plain_model(seed):
+    """Every line is a text of its own, so there is one true answer: whoever put it there."""
+    rng = random.Random(seed)
+    lines = [(f"old {number}", ("before", None)) for number in range(rng.randrange(6))]
+    works, clock = [], 0
+    for number in range(rng.randrange(1, 30)):
+        writer = rng.choice(["Claude", "Codex", "person"])
+        before = "".join(f"{text}\n" for text, _ in lines)
+        run = None if writer == "person" else f"{writer} {number}"
+        # What a person did before the first run is as old as the rest.
+        owner = ("run", run) if run else ("nobody known" if works else "before", None)
+        for each in range(rng.randrange(4)):
+            at = rng.randrange(len(lines) + 1)
+            lines[at : at + rng.randrange(3)] = [(f"{number} {each} {rng.random()}", owner)]
+        if run:
+            works.append(Work(run, clock, clock + 5, before, "".join(f"{text}\n" for text, _ in lines)))
+        clock += 10
+    assert owners(works, "".join(f"{text}\n" for text, _ in lines)) == [owner for _, owner in lines]
+
+
+# -- the daemon --
+
+
+def command(scene, *words):
+    done = subprocess.run(
+        [BASCULE, "blame", *words, "--state-dir", scene.daemon.state_dir],
+        capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=scene.root,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def answer(scene, path):
+    code, out, _ = command(scene, str(scene.root / path), "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def test_each_line_names_its_call_and_a_person_is_not_one_of_them(scene):
+    file = scene.root / "src" / "m1.py"
+    was = file.read_text()
+    first = scene.run("sed -i '1i first' src/m1.py")["runId"]
+    file.write_text(file.read_text() + "by hand\n")
+    second = scene.run("echo second >> src/m1.py")["runId"]
+    found = answer(scene, "src/m1.py")
+    assert [(each["first"], each["by"], each.get("runId")) for each in found["lines"]] == [
+        (1, "run", first),
+        (2, "before", None),
+        (2 + len(was.splitlines()), "nobody known", None),
+        (3 + len(was.splitlines()), "run", second),
+    ]
+    assert [run["runId"] for run in found["runs"]] == [second, first]
+    code, out, _ = command(scene, f"{file}:1")
+    assert code == 0
+    assert "line 1: first" in out
+    assert "sed -i '1i first' src/m1.py" in out
+    assert f"bascule undo {first}" in out
+    shown = command(scene, str(file))[1].splitlines()
+    assert len(shown) == len(file.read_text().splitlines())
+    assert shown[0].startswith(first)
+    assert "before Bascule" in shown[1]
+    assert "nobody known" in shown[-2]
+
+
+def test_an_undo_leaves_no_line_of_the_call(scene):
+    scene.run("echo kept >> src/m1.py")
+    run_id = scene.run("sed -i '1i gone' src/m1.py")["runId"]
+    assert run_id in {each.get("runId") for each in answer(scene, "src/m1.py")["lines"]}
+    scene.undo(run_id)
+    found = answer(scene, "src/m1.py")["lines"]
+    assert [each["by"] for each in found] == ["before", "run"]
+    assert run_id not in {each.get("runId") for each in found}
+
+
+def test_git_reads_the_porcelain_as_it_reads_its_own(scene):
+    """Not git itself, which makes it: its shape, line by line."""
+    scene.run("echo new >> src/m1.py")
+    lines = command(scene, str(scene.root / "src/m1.py"), "--porcelain")[1].splitlines()
+    heads = [line for line in lines if not line.startswith("\t") and len(line.split(" ")[0]) == 40]
+    assert len(heads) == len([line for line in lines if line.startswith("\t")])
+    assert {"author", "author-time", "summary", "filename"} <= {line.split(" ")[0] for line in lines}
+    mine = next(number for number, line in enumerate(lines) if line.startswith("summary echo new"))
+    assert lines[mine + 1] == "filename src/m1.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["src/none.py"], "there is no file src/none.py"),
+        (["src"], "there is no file src"),
+        (["src/m1.py:9999"], "there is no line 9999"),
+        (["/etc/hostname"], "no agent has worked where /etc/hostname is"),
+        (["--json", "--porcelain", "src/m1.py"], "choose one"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_with_a_reason(scene, words, says):
+    scene.run("echo new > new")
+    code, out, err = command(scene, *words)
+    assert code != 0
+    assert out == ""
+    assert says in err
+
+
+def test_a_file_in_a_space_inside_another_knows_the_runs_of_both(scene):
+    inner = scene.run("echo inner >> src/m1.py")["runId"]
+    scene.wire.call("spaces.open", {"path": str(scene.root / "src")})
+    found = answer(scene, "src/m1.py")
+    assert found["path"] == "m1.py"
+    assert found["lines"][-1]["runId"] == inner
+
+
+def test_a_long_history_of_a_long_file_is_told_at_once():
+    """2,000 lines and 300 runs: the time of this thread, whatever else the machine does."""
+    rng = random.Random(7)
+    lines = [f"line {number} {rng.random()}" for number in range(2_000)]
+    versions = {}
+
+    def version():
+        versions[str(len(versions))] = list(lines)
+        return str(len(versions) - 1)
+
+    works = []
+    for number in range(300):
+        before = version()
+        for _ in range(3):
+            lines[rng.randrange(len(lines))] = f"{number} {rng.random()}"
+        works.append(Work(f"run {number}", number * 10, number * 10 + 5, before, version()))
+    began = time.thread_time()
+    found = blame(works, version(), versions.__getitem__)
+    assert time.thread_time() - began < 1
+    assert len(found) == 2_000
