@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bascule.foundation.errors import Conflict
+from faults.lacking import only_root
 from native_scene import snapshot
 from patience import PATIENCE
 
@@ -36,9 +37,11 @@ for line in sys.stdin:
 
     def __init__(self, scene):
         self.scene = scene
+        # In its project, and in a terminal session that it shares with no other test.
         self.process = subprocess.Popen(
-            [sys.executable, "-c", self.PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+            [sys.executable, "-c", self.PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=scene.root, start_new_session=True,
+        )  # fmt: skip
 
     def close(self):
         self.process.stdin.close()
@@ -225,6 +228,60 @@ def test_an_undo_ends_the_call_that_moved_the_project_from_under_its_client(scen
     _, answer = client.start(f"mv {scene.root} {scene.root}-gone")
     scene.undo(answer["runId"])
     assert snapshot(scene.root) == was
+
+
+# The project is elsewhere and something of the call runs on, seen or not by whoever looks for what a call has left.
+RUNS_ON = {
+    "it stands in the moved project": "(cat {gate}; echo) > /dev/null 2>&1 &",
+    "its command has our name": ": ~/bascule ; read x < {gate}",
+    "in a session of its own": "setsid sh -c 'cat {gate}; true' &",
+}
+
+
+@pytest.mark.parametrize("command", RUNS_ON.values(), ids=RUNS_ON.keys())
+def test_a_call_that_runs_on_is_not_ended_by_an_undo(scene, client, gate, command):
+    """The control is the test above: of such a call that has ended an undo is the end."""
+    _, answer = client.start(f"mv {scene.root} {scene.root}-gone; " + command.format(gate=gate), background=True)
+    while scene.root.exists():
+        pass
+    with pytest.raises(Conflict, match="has not reported"):
+        scene.undo(answer["runId"])
+    opened(gate)
+
+
+@only_root
+def test_a_call_that_runs_on_as_another_user_is_not_ended_by_an_undo(scene, client):
+    moved = f"mv {scene.root} {scene.root}-gone"
+    _, answer = client.start(f"{moved}; exec setpriv --reuid 65534 --clear-groups tail -f /dev/null", background=True)
+    while scene.root.exists():
+        pass
+    with pytest.raises(Conflict, match="has not reported"):
+        scene.undo(answer["runId"])
+    os.kill(client.shell, 15)
+
+
+@pytest.mark.parametrize("other", ["a call that never ended", "a client that resumed and went", "another directory"])
+def test_what_else_a_session_reports_does_not_end_a_call_that_runs(scene, client, gate, other):
+    place = scene.root if other == "another directory" else f"{scene.root}-gone"
+    moved = "" if other == "another directory" else f"mv {scene.root} {place}; "
+    (scene.root / "below").mkdir()
+    _, answer = client.start(f"{moved}rm -rf {place}/tests; cat {gate}", background=True)
+    while (Path(place) / "tests").exists() or not Path(place).exists():
+        pass
+    if other == "a call that never ended":
+        client.send("native.before", "PreToolUse", "sleep 1", "refused")
+    elif other == "another directory":
+        event = scene.event("PreToolUse", "Bash", {"command": "ls"}, tool_use_id="below") | {"cwd": f"{place}/below"}
+        scene.wire.call("native.before", {"client": scene.client, "event": event, "pid": client.process.pid})
+        (scene.root / "below").rmdir()
+    else:
+        gone = subprocess.Popen(["true"])
+        event = scene.event("SessionStart", source="resume")
+        scene.wire.call("sessions.note", {"client": scene.client, "event": event, "pid": gone.pid})
+        gone.wait(PATIENCE)
+    with pytest.raises(Conflict, match="has not reported"):
+        scene.undo(answer["runId"])
+    opened(gate)
 
 
 def test_bascule_undo_last_never_takes_an_older_call_for_one_that_is_not_over(scene, client, gate):

@@ -29,8 +29,6 @@ class Machine(Protocol):
     def resolved(self, paths: Sequence[str], *, follow: bool) -> list[str]:
         """Where absolute paths lead; without `follow` a link at the end of one stands for itself. Blocks."""
 
-    def has_directory(self, path: str) -> bool: ...
-
     def start_of(self, pid: int) -> ProcessStart | None:
         """None when the process is gone, or is another user's."""
 
@@ -41,6 +39,9 @@ class Machine(Protocol):
         self, client: ProcessStart, since: int, root: str, *, others: Collection[ProcessStart], orphans_only: bool
     ) -> list[Left]:
         """Processes of a call of this client that began at `since`, and still live. Blocks."""
+
+    def is_silenced(self, client: ProcessStart, since: int, directory: str) -> bool:
+        """Whether no end of a call that began at `since` in this directory can be reported any more. Blocks."""
 
     async def gone(self, process: ProcessStart) -> None:
         """Returns when it has ended."""

@@ -32,7 +32,7 @@ from bascule.native.dialogs import Dialogs, question_of
 from bascule.native.hooks import Hook, Unreadable, read
 from bascule.native.judging import UNREADABLE, Judge, Judged
 from bascule.native.modes import Modes
-from bascule.native.ports import Left, Machine, ProcessStart
+from bascule.native.ports import Machine
 from bascule.native.protocol import (
     EditText,
     HookAnswer,
@@ -145,7 +145,16 @@ class Native:
             output = answers.without_undo(hook.client, output, news) if news is not None else output
         key = self._key_of(hook)
         ticks = self._machine.ticks_now() if hook.kind == "shell" else 0
-        lost = self.sessions.began(session, OpenCall(key, hook.tool or "", run_id, judged.root, ticks))
+        begun = OpenCall(
+            key=key,
+            tool=hook.tool or "",
+            run_id=run_id,
+            client=session.process,
+            cwd=session.directory,
+            root=judged.root,
+            began_ticks=ticks,
+        )
+        lost = self.sessions.began(session, begun)
         if lost is not None:
             self._give_up(session, [lost])
         if stops:
@@ -292,7 +301,14 @@ class Native:
         """Wait for processes that the call has left, whose changes are its work; a note of those that stay too long."""
         client, until = session.process, self._clock.monotonic() + LEFT_SECONDS
         while client is not None:
-            left = await self._left_by(client, session, call)
+            left = await asyncio.to_thread(
+                self._machine.left_by,
+                client,
+                call.began_ticks,
+                call.root,
+                others=[each for each, other in session.left.items() if other != run_id],
+                orphans_only=any(each.began_ticks for each in session.open.values()),
+            )
             session.left_by(run_id, (each.process for each in left))
             if not left:
                 break
@@ -309,27 +325,15 @@ class Native:
                 return f"a process of the call ran on ({first}){more}: what it changed later is not in this"
         return None
 
-    async def _left_by(self, client: ProcessStart, session: Session, call: OpenCall) -> list[Left]:
-        return await asyncio.to_thread(
-            self._machine.left_by,
-            client,
-            call.began_ticks,
-            call.root,
-            others=[each for each, other in session.left.items() if other != call.run_id],
-            orphans_only=any(each.began_ticks for each in session.open.values() if each is not call),
-        )
-
     async def _is_silenced(self, client: str, name: str, run_id: str) -> bool:
-        """Its process is gone, or nothing of the call runs and the directory is gone in which a hook would start."""
+        """Nothing of the call runs, and its client is gone, or the directory in which it would start a hook."""
         if not self.sessions.knows(client, name):
             return False
         session = self.sessions.find(client, name)
-        if session.process is None or not self.sessions.is_there(session):
-            return session.process is not None
         call = next((each for each in session.open.values() if each.run_id == run_id), None)
-        if call is None or not call.began_ticks or self._machine.has_directory(session.directory or "/"):
+        if call is None or call.client is None or call.cwd is None or not call.began_ticks:
             return False
-        return not await self._left_by(session.process, session, call)
+        return await asyncio.to_thread(self._machine.is_silenced, call.client, call.began_ticks, call.cwd)
 
     # -- sessions --
 

@@ -4,6 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+import msgspec
+
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.stream import Stream
@@ -34,16 +36,16 @@ MAX_REMEMBERED_PATHS = 2_000
 MAX_STEERING = 64
 
 
-class OpenCall:
-    __slots__ = ("began_ticks", "key", "root", "run_id", "tool")
-
-    def __init__(self, key: str, tool: str, run_id: str | None, root: str, began_ticks: int) -> None:
-        self.key = key
-        self.tool = tool
-        self.run_id = run_id
-        # The project, and since when processes that start may be its own; 0 of a call that starts none.
-        self.root = root
-        self.began_ticks = began_ticks
+class OpenCall(msgspec.Struct, kw_only=True):
+    key: str
+    tool: str
+    run_id: str | None
+    # The process that has begun it, and where: others may report for the same session.
+    client: ProcessStart | None
+    cwd: str | None
+    # The project, and since when processes that start may be its own; 0 of a call that starts none.
+    root: str
+    began_ticks: int
 
 
 class Session:
@@ -174,7 +176,7 @@ class Sessions:
         age = timedelta(seconds=self._clock.monotonic() - session.noted_at)
         state, evidence, verified = session.state, session.evidence, False
         if session.process is not None and state is not State.ENDED:
-            verified = self.is_there(session)
+            verified = session.pid is not None and self._start_of(session.pid) == session.process
             if not verified:
                 state, evidence = State.DEAD, f"process {session.pid} is gone"
         quiet = is_probably_idle(state, age, open_calls=len(session.open))
@@ -199,10 +201,6 @@ class Sessions:
             no_undo=session.no_undo,
             steering=[f"{escaped(path)}: {why}" for path, why in session.steering.items()],
         )
-
-    def is_there(self, session: Session) -> bool:
-        """Whether its process is, which is known."""
-        return session.pid is not None and self._start_of(session.pid) == session.process
 
     def follow(self, client: str | None) -> Stream:
         if len(self._streams) >= MAX_FOLLOWERS:

@@ -41,6 +41,7 @@ NO_SPACE = "spc_none"
 # the largest project is looked at in half a minute.
 END_SECONDS = 5.0
 AFTER_SECONDS = 45.0
+SILENCED = "its client could not report its end any more: an undo ended it"
 
 
 async def _nobody(_client: str, _session: str, _run_id: str) -> bool:
@@ -204,18 +205,20 @@ class NativeRuns:
         if run is None or run.record.native is None or is_over(run.record):
             return
         ended = self._runs.when_over(run)
+        native = run.record.native
         if run.left_running is None and not run.ending:
             await within(END_SECONDS, ended)
-        native = run.record.native
-        reports = run.left_running is not None or run.ending
-        if not reports and await self.silenced(native.client, native.session, run_id):
-            self._end_early(run)
-            await within(AFTER_SECONDS, ended)
+        if run.left_running is None and not run.ending and await self.silenced(native.client, native.session, run_id):
+            self._tasks.start(self.end(run_id, ok=False, note=SILENCED), f"end {run_id}")
+            # The task begins, and says that it ends.
+            await asyncio.sleep(0)
         if run.ending:
             await within(AFTER_SECONDS, ended)
         if ended.done():
             return
         ended.cancel()
+        if run.ending:
+            raise Conflict(f"{run_id} is not over: what it changed is still looked at", hint="do the same again")
         if run.left_running is not None and not run.ending:
             raise Conflict(
                 f"{run_id} is not over: {run.left_running}",

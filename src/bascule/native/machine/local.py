@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Sequence
 
-from bascule.native.machine.processes import gone, has_terminal, left_by, start_of, ticks_now
+from bascule.native.machine.processes import gone, has_terminal, is_silenced, left_by, start_of, ticks_now
 from bascule.native.machine.projects import Projects
 from bascule.native.machine.transcripts import calls_in
 from bascule.native.ports import Left, ProcessStart
@@ -22,9 +22,6 @@ class LocalMachine:
             return [os.path.realpath(path) for path in paths]
         return [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths]
 
-    def has_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
-
     def start_of(self, pid: int) -> ProcessStart | None:
         return start_of(pid)
 
@@ -35,6 +32,9 @@ class LocalMachine:
         self, client: ProcessStart, since: int, root: str, *, others: Collection[ProcessStart], orphans_only: bool
     ) -> list[Left]:
         return left_by(client, since, root, others=others, orphans_only=orphans_only)
+
+    def is_silenced(self, client: ProcessStart, since: int, directory: str) -> bool:
+        return is_silenced(client, since, directory)
 
     async def gone(self, process: ProcessStart) -> None:
         await gone(process)

@@ -98,6 +98,43 @@ def left_by(
     return found
 
 
+def is_silenced(client: ProcessStart, since: int, directory: str) -> bool:
+    """Whether the client cannot report the end of a call any more, and nothing that may be the call's runs.
+
+    A client starts its hooks in its directory. What is younger than the call may be the call's if it descends from the
+    client, or has lost its parent and is in the client's session or stands where the client does, wherever that is by
+    now; so may be what does not tell where it stands.
+    """
+    table = _table()
+    lives = client.pid in table and table[client.pid].start == client.ticks
+    if not table or (lives and os.path.isdir(directory)):
+        return False
+    place = _place_of(client.pid) if lives else directory
+    for pid, process in table.items():
+        if process.start < since:
+            continue
+        line = _line(pid, table)
+        top = next(each for each in reversed(line) if table[each].start >= since)
+        parent = table.get(table[top].parent)
+        if lives and client.pid in line:
+            return False
+        if parent is None or table[top].parent == 1 or parent.name == "systemd":
+            stands = _place_of(pid)
+            if stands is None or place is None or f"{stands}/".startswith(f"{place}/"):
+                return False
+            if lives and process.session == table[client.pid].session:
+                return False
+    return True
+
+
+def _place_of(pid: int) -> str | None:
+    """What is removed says so behind its name."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None
+
+
 def _line(pid: int, table: dict[int, _Process]) -> list[int]:
     """It and its ancestors."""
     line = [pid]
@@ -120,11 +157,8 @@ def _is_orphan(line: list[int], table: dict[int, _Process], since: int, client: 
 
 
 def _stands_in(pid: int, root: str) -> bool:
-    try:
-        place = os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return False
-    return place == root or place.startswith(f"{root}/")
+    place = _place_of(pid)
+    return place is not None and f"{place}/".startswith(f"{root}/")
 
 
 def _table() -> dict[int, _Process]:
