@@ -4,9 +4,11 @@ import contextlib
 import os
 import subprocess
 import time
+from functools import partial
 
 import pytest
 
+from bascule.workspace.machine.checkpoints import git_states
 from bascule.workspace.machine.checkpoints.git_states import GitStates
 from bascule.workspace.ports import CheckpointFault
 from patience import PATIENCE
@@ -102,35 +104,76 @@ def test_git_at_work_is_not_disturbed(repository, states):
         states.undo("spc_1", str(repository), before, after, dry_run=False)
 
 
-@pytest.mark.parametrize("deadly", ["link", "replace", "unlink"])
-def test_the_lock_of_a_killed_undo_goes(repository, states, deadly):
+@pytest.mark.parametrize("deadly", ["open", "rename_new", "replace", "unlink"])
+def test_the_lock_of_a_killed_undo_goes(repository, states, deadly, monkeypatch):
     """Control: the lock of the test above, which git has, stays."""
     before = states.take("spc_1", str(repository))
     git(repository, "branch", "-D", "feature")
-    was = everything(repository)
     after = states.take("spc_1", str(repository))
-    child = os.fork()
-    if child == 0:
-        link = os.link
-
-        def die(*arguments):
-            if deadly == "link":
-                link(*arguments)
-            os.kill(os.getpid(), 9)
-
-        setattr(os, deadly, die)
-        states.undo("spc_1", str(repository), before, after, dry_run=False)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
-    if deadly == "link":
-        assert list(repository.glob(".git/**/*.lock"))
+    undo = partial(states.undo, "spc_1", str(repository), before, after, dry_run=False)
+    assert killed(undo, deadly) == -9
+    assert deadly != "replace" or list(repository.glob(".git/**/*.lock"))
     again = GitStates(str(repository.parent / "states"))
     now = again.take("spc_1", str(repository))
-    assert not [*repository.glob(".git/**/*.lock"), *repository.glob(".git/bascule*")]
-    if now == after:
-        assert everything(repository) == was
+    assert not [each for each in repository.glob(".git/**/*.lock") if not each.name.endswith(".bascule.lock")]
     again.undo("spc_1", str(repository), before, now, dry_run=False)
     assert again.take("spc_1", str(repository)) == before
+    assert not list(repository.glob(".git/**/*.lock"))
+
+
+def killed(undo, deadly):
+    """It dies after it has its lock, or before the step of this name."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    module = git_states if deadly == "rename_new" else os
+    call = getattr(module, deadly)
+
+    def die(*arguments, **more):
+        if deadly == "rename_new":
+            call(*arguments, **more)
+        if deadly != "open" or "bascule" in str(arguments[0]):
+            os.kill(os.getpid(), 9)
+        return call(*arguments, **more)
+
+    setattr(module, deadly, die)
+    try:
+        undo()
+    finally:
+        os._exit(1)
+
+
+def test_the_lock_of_an_undo_in_another_worktree_goes_with_it(repository, states, tmp_path):
+    other = tmp_path / "other"
+    git(repository, "worktree", "add", "-q", str(other), "feature")
+    before = states.take("spc_2", str(other))
+    git(other, "rm", "-q", "--cached", "file")
+    after = states.take("spc_2", str(other))
+    undo = partial(states.undo, "spc_2", str(other), before, after, dry_run=False)
+    assert killed(undo, "rename_new") == -9
+    again = GitStates(str(tmp_path / "states"))
+    again.take("spc_1", str(repository))
+    again.take("spc_2", str(other))
+    assert not list(repository.glob(".git/**/*.lock"))
+    git(other, "add", "file")
+
+
+@pytest.mark.parametrize("content", ["", "ref: refs/heads/x\n", "a lock of Bascule's undo, process {} began {}\n"])
+def test_a_lock_of_git_or_of_a_process_that_lives_stays(repository, states, content):
+    """The third is what another daemon of the same user has there, while it is at work."""
+    lock = repository / ".git" / "index.lock"
+    lock.write_text(content.format(os.getpid(), git_states._began(os.getpid())))
+    # What only looks like ours has nothing to do with any lock.
+    other = repository / ".git" / "bascule-lock-notes"
+    other.write_text("notes")
+    before = states.take("spc_1", str(repository))
+    git(repository, "branch", "-D", "feature")
+    states.undo("spc_1", str(repository), before, states.take("spc_1", str(repository)), dry_run=False)
+    assert lock.exists()
+    assert other.exists()
+    lock.write_text("a lock of Bascule's undo, process 4194305 began 7\n")
+    GitStates(str(repository.parent / "states")).take("spc_1", str(repository))
+    assert not lock.exists(), "the control: of a process that is gone"
 
 
 def test_a_worktree_has_its_own_head_and_the_shared_refs(repository, states, tmp_path):
@@ -303,14 +346,17 @@ def test_what_changed_later_than_the_last_sign_of_a_daemon_is_not_taken_for_the_
     assert git(repository, "rev-parse", "HEAD") != head
 
 
-def test_the_mode_of_the_repository_comes_back_and_those_in_it_are_named(repository, states):
+def test_another_mode_of_the_repository_is_named_and_nobodys_later_one_is_changed(repository, states):
     place = repository / ".git"
-    was = place.stat().st_mode
+    place.chmod(0o755)
     before = states.take("spc_1", str(repository))
-    place.chmod(0o555)
+    place.chmod(0o777)
     after = states.take("spc_1", str(repository))
-    assert states.not_held("spc_1", str(repository), before, after) == {
-        ".git": "what is in it keeps the modes that the run gave it"
-    }
-    states.undo("spc_1", str(repository), before, after, dry_run=False)
-    assert place.stat().st_mode == was
+    place.chmod(0o700)
+    assert "had mode 0755" in states.not_held("spc_1", str(repository), before, after)[".git"]
+    assert states.undo("spc_1", str(repository), before, after, dry_run=False) == ([], [])
+    assert place.stat().st_mode & 0o7777 == 0o700
+    # What a later commit moves is no business of an undo that changes nothing in git.
+    git(repository, "commit", "-q", "--allow-empty", "-m", "later")
+    now, left = states.expect("spc_1", str(repository), before, after)
+    assert now == left

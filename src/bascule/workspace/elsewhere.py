@@ -158,7 +158,8 @@ class Elsewhere:
             outside.after,
             dry_run=False,
             without=without,
-            keep=lambda here, older: keep([*failed, *further, *here], older),
+            # A mode is no content: what is outside may go all the same.
+            keep=lambda here, older: keep([*failed, *(each for each in further if each.path != ".git"), *here], older),
         )
         return Back(there.changes, [*further, *there.left_alone], refs, [*failed, *there.failed])
 

@@ -19,8 +19,8 @@ from datetime import timedelta
 
 import msgspec
 
-from bascule.foundation.ids import new_id
 from bascule.workspace.machine.checkpoints.store import cannot_be_stored
+from bascule.workspace.machine.files.syscalls import rename_new
 from bascule.workspace.ports import CheckpointFault, LaterChanges
 
 # The index of a repository with 200,000 files; a larger one is left out, and named.
@@ -38,11 +38,12 @@ _FOLDERS = ("refs", "hooks", "info")
 _STANDING = ("HEAD", "packed-refs", "logs/HEAD", "logs/refs/stash", "config")
 # So many of them are looked at in each call.
 MAX_FURTHER = 100
-# Our own second name of a lock, in the repository's directory: after a restart it tells our locks from git's.
-_OURS = "bascule-lock"
-_busy: set[str] = set()
+# What is in a lock of ours; and what a file is named until it takes its place, which git takes for a lock.
+_OURS = b"a lock of Bascule's undo, process %d began %d\n"
+_SIGNED = re.compile(rb"a lock of Bascule's undo, process (\d{1,10}) began (\d{1,20})\n")
+_STAGED = ".bascule.lock"
 _FURTHER = "is a repository below the project's own: what the run changed in git's record there stays"
-_MODES = "what is in it keeps the modes that the run gave it"
+_MODE = "had mode %04o, which an undo gives it not, nor what is in it: chmod it by hand"
 _SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _POINTS = re.compile(rb"gitdir: (.+)\n?\Z")
 
@@ -59,8 +60,8 @@ class _State(msgspec.Struct, frozen=True):
     files: dict[str, bytes]
     # Device and inode of that directory: refs of one repository name nothing in another.
     identity: tuple[int, int]
-    # Of that directory; what is in it has modes that no state holds.
-    mode: int = 0
+    # Of that directory, to name that it changed.
+    mode: int | None = None
     # Hooks that git executes.
     executable: tuple[str, ...] = ()
     # By the path of each `.git` further down.
@@ -75,6 +76,7 @@ class GitStates:
         self._directory = directory
         # Of each space what the files looked like when its last state was taken, and that state.
         self._last: dict[str, tuple[_Looks, str]] = {}
+        self._unlocked: set[str] = set()
 
     def take(self, space_id: str, root: str, *, further: Iterable[str] = (), until_ms: int | None = None) -> str | None:
         """The id of the state as it is now; None where there is no repository.
@@ -83,8 +85,11 @@ class GitStates:
         knows what was there then.
         """
         places = _places(root)
-        if places is not None:
-            _unlock(places)
+        if places is not None and space_id not in self._unlocked:
+            # Those of an earlier life.
+            self._unlocked.add(space_id)
+            for lock in _locks(*places):
+                _unlock(lock)
         below = _look_further(root, further)
         if places is None and not below:
             return None
@@ -110,9 +115,6 @@ class GitStates:
         places = _places(root)
         if dry_run or left or places is None:
             return back, left
-        _unlock(places)
-        if (mode := self._load(space_id, before).mode) != self._load(space_id, after).mode:
-            os.chmod(places[0], mode)
         for name in back:
             _put_back(places, name, was.files.get(name), executable=name in was.executable)
         now = _state(places)
@@ -129,7 +131,8 @@ class GitStates:
         changed = [place for place, each in was.further.items() if then.further.get(place) != each != now.get(place)]
         # Of one that is gone the run's record knows.
         found = {place: _FURTHER for place in changed if os.path.lexists(os.path.join(root, place))}
-        return found | ({".git": _MODES} if was.mode != then.mode else {})
+        changed_mode = was.mode is not None and then.mode not in (None, was.mode)
+        return found | ({".git": _MODE % was.mode} if changed_mode else {})
 
     def is_same(self, space_id: str, before: str, after: str) -> bool:
         return self._load(space_id, before).identity == self._load(space_id, after).identity
@@ -143,8 +146,7 @@ class GitStates:
         files = {name: was.files.get(name) if name in back else state.files.get(name) for name in (*state.files, *back)}
         left = {name: content for name, content in files.items() if content is not None}
         executable = tuple(name for name in left if name in (was if name in back else state).executable)
-        mode = was.mode if was.mode != self._load(space_id, after).mode else state.mode
-        then = msgspec.structs.replace(state, files=left, executable=executable, mode=mode)
+        then = msgspec.structs.replace(state, files=left, executable=executable)
         return now, self._keep(self._folder(space_id), then)
 
     def _compare(
@@ -153,11 +155,9 @@ class GitStates:
         """What is to be put back, what changed since, what was before, and what is now."""
         was, then = self._load(space_id, before), self._load(space_id, after)
         names = _differing(was, then)
-        if not names:
-            return [], [], was, was
         places = _places(root)
         if places is None or _identity(places[0]) != was.identity:
-            return [], [".git"], was, was
+            return [], [".git"] if names else [], was, was
         now = _state(places, _look_further(root, was.further))
         back = [name for name in names if now.held(name) == then.held(name) != was.held(name)]
         left = [name for name in names if now.held(name) not in (then.held(name), was.held(name))]
@@ -302,7 +302,7 @@ def _state(places: tuple[str, str] | None, further: Mapping[str, bytes] | None =
         if len(files) > MAX_REFS:
             raise CheckpointFault(f"git has more than {MAX_REFS} loose refs; `git pack-refs --all` helps")
     identity = _identity(places[0]) if places is not None else NO_REPOSITORY
-    mode = stat.S_IMODE(os.stat(places[0]).st_mode) if places is not None else 0
+    mode = stat.S_IMODE(os.lstat(places[0]).st_mode) if places is not None else None
     return _State(files, identity, mode, tuple(executable), dict(further or {}))
 
 
@@ -340,24 +340,23 @@ def _read(path: str) -> tuple[bytes, bool] | None:
 
 def _put_back(places: tuple[str, str], name: str, content: bytes | None, *, executable: bool) -> None:
     path = _path(places, name)
-    lock = f"{path}.lock"
-    ours = new_id(_OURS)
-    own = os.path.join(places[1], ours)
-    _busy.add(ours)
+    lock, staged = f"{path}.lock", f"{path}{_STAGED}"
     try:
         if content is not None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-        mode = 0o755 if executable else 0o644
-        with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
-            file.write(content or b"")
-        # As git itself does: whoever has the lock changes the file, nobody else. A second name of it says whose it is.
-        os.link(own, lock)
+        _unlock(lock)
+        # As git itself does: whoever has the lock changes the file, nobody else. It says that it is ours, from the
+        # moment in which it is there.
+        _write(staged, _OURS % (os.getpid(), _began(os.getpid()) or 0), 0o644)
+        with _directory_of(path) as directory:
+            rename_new(directory, os.path.basename(staged), os.path.basename(lock))
         try:
             if content is None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             else:
-                os.replace(lock, path)
+                _write(staged, content, 0o755 if executable else 0o644)
+                os.replace(staged, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(lock)
@@ -367,23 +366,52 @@ def _put_back(places: tuple[str, str], name: str, content: bytes | None, *, exec
         raise CheckpointFault(f"{path} cannot be put back: {error.strerror}") from error
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(own)
-        _busy.discard(ours)
+            os.unlink(staged)
 
 
-def _unlock(places: tuple[str, str]) -> None:
-    """Remove the locks of an undo that was killed: nobody else would, and git waits for each of them."""
+@contextlib.contextmanager
+def _directory_of(path: str) -> Iterator[int]:
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        left = [each for each in os.listdir(places[1]) if each.startswith(_OURS) and each not in _busy]
-    except OSError as error:
-        raise CheckpointFault(f"git's record cannot be read: {error.strerror}") from error
-    for own in (os.path.join(places[1], each) for each in left):
-        for lock in _locks(*places):
-            with contextlib.suppress(OSError):
-                if os.path.samestat(os.lstat(lock), os.lstat(own)):
-                    os.unlink(lock)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def _write(path: str, content: bytes, mode: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        file.write(content)
+
+
+def _unlock(lock: str) -> None:
+    """Remove a lock of an undo that was killed: nobody else would, and git waits for it."""
+    with contextlib.suppress(OSError):
+        if os.lstat(lock).st_size > len(_OURS) + 40:
+            return
+    found = _read(lock)
+    signed = _SIGNED.fullmatch(found[0]) if found is not None else None
+    if signed is None or _began(int(signed[1])) == int(signed[2]):
+        return
+    for left in (lock, f"{lock.removesuffix('.lock')}{_STAGED}"):
         with contextlib.suppress(OSError):
-            os.unlink(own)
+            os.unlink(left)
+
+
+def _began(pid: int) -> int | None:
+    """When a process began: after a restart its number may be another's. None when it is gone, 0 where nobody says."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return None
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return None
+    return 0
 
 
 def _replace(path: str, content: bytes, mode: int) -> None:
