@@ -6,6 +6,7 @@ import pytest
 from test_checkpoints_undo import Space, file
 
 from bascule.workspace.machine.checkpoints.merge import SET_ID
+from bascule.workspace.ports import LaterChanges
 
 TREE = {
     b"stick": ("dir", 0o1777),
@@ -95,3 +96,37 @@ def test_an_undo_that_was_cut_short_between_a_directory_and_the_file_in_its_plac
     # And back again.
     space.checkpoints.undo(after, before, dry_run=False)
     assert space.checkpoints.take() == after
+
+
+# What the call found and left, and what a person makes of it afterwards: directories alone.
+LATER = {
+    "another one of that name": ({b"d": ("dir", 0o555)}, {}, {b"d": ("dir", 0o755), b"d/own": file(b"own")}),
+    "a private one of that name": (
+        {b"d": ("dir", 0o755), b"d/x": file(b"x")},
+        {},
+        {b"d": ("dir", 0o700), b"d/own": file(b"own")},
+    ),
+    "an empty private one of that name": ({b"d": ("dir", 0o755)}, {}, {b"d": ("dir", 0o700)}),
+    "shut, then private": ({b"d": ("dir", 0o755)}, {b"d": ("dir", 0o000)}, {b"d": ("dir", 0o700)}),
+    "opened, then usual": ({b"d": ("dir", 0o555)}, {b"d": ("dir", 0o777)}, {b"d": ("dir", 0o755)}),
+}
+
+
+@pytest.mark.parametrize(("found", "left", "later"), LATER.values(), ids=LATER.keys())
+def test_a_mode_that_a_person_chose_later_stays(space, found, left, later):
+    before, after = space.be(found), space.be(left)
+    space.be(later)
+    try:
+        space.checkpoints.undo(before, after, dry_run=False)
+    except LaterChanges:
+        assert space.is_now() == later
+    assert mode(space, "d") == later[b"d"][1]
+
+
+@pytest.mark.parametrize("opened", [0o700, 0o755])
+def test_only_an_undo_that_was_cut_short_has_begun_a_directory(space, opened):
+    """The control of the test above: one that goes on knows its own."""
+    before, after = space.be({b"d": ("dir", 0o055), b"d/x": file(b"x")}), space.be({})
+    space.be({b"d": ("dir", opened)})
+    space.checkpoints.undo(before, after, dry_run=False, resumes=True)
+    assert mode(space, "d") == 0o055

@@ -37,7 +37,8 @@ if len(sys.orig_argv) > 3 and "up" in sys.orig_argv:
 CALLS = {
     "files, git and outside": (
         "git reset -q --hard HEAD~1; rm -rf tests; mv src/deep ~/outside; echo new > new; mkdir -p a/b; chmod 0 a; "
-        "rm run.sh && mkdir run.sh; rm ~/kept; mkdir ~/kept; touch ~/kept/x; chmod 500 src"
+        "rm run.sh && mkdir run.sh; rm ~/kept; mkdir ~/kept; touch ~/kept/x; chmod 500 src; "
+        "rm -rf ~/papers; mkdir -p ~/shut/in; touch ~/shut/in/x; chmod 0 ~/shut"
     ),
     "the project moved": "rm -rf tests; echo new > new; mv ~/project ~/gone",
     "the project removed": "rm -rf ~/project",
@@ -53,6 +54,8 @@ def dying(start_daemon, tmp_path):
     root.mkdir(parents=True)
     make_project(root)
     (home / "kept").write_text("kept outside\n")
+    (home / "papers" / "in").mkdir(parents=True)
+    (home / "papers" / "in" / "x").write_text("papers outside\n")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(DYING)
     env = {"HOME": str(home), "PYTHONPATH": str(tmp_path / "site"), "DIES_AT": str(tmp_path / "armed")}

@@ -323,11 +323,12 @@ class FakeCheckpoints:
         dry_run: bool,
         max_chars: int = 0,
         beside: Sequence[Beside] | None = None,
+        resumes: bool = False,
         began_ms: int | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
-        # Nothing here is older than what made it.
-        del began_ms, elsewhere
+        # Nothing here is older than what made it, or cut short.
+        del began_ms, elsewhere, resumes
         return self._bring(after, before, dry_run=dry_run, max_chars=max_chars, beside=beside)
 
     def has(self, _contents: Collection[bytes], /) -> bool:
@@ -359,7 +360,10 @@ class FakeCheckpoints:
         named = [PathReason(path=path, reason=why) for path, why in left.items()]
         return Undone(changes, named, *self.diff(old, new, max_chars))
 
-    def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
+    def expect(
+        self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]], *, resumes: bool = False
+    ) -> tuple[str, str]:
+        del resumes
         now = self.take()
         wanted = dict(self._machine.trees[now])
         for before, after, beside in pieces:
@@ -531,18 +535,19 @@ class NothingOutside:
         *,
         dry_run: bool,
         without: str | None = None,
+        resumes: bool = False,
         keep: Callable[[Sequence[PathReason], Collection[bytes]], str | None] = lambda _failed, _older: None,
     ) -> PutBack:
-        del dry_run, without, keep
+        del dry_run, without, resumes, keep
         return PutBack([], [])
 
     def contents(self, _space_id: str, _before: str, /) -> Collection[bytes]:
         return ()
 
     def expect(
-        self, _space_id: str, before: str, after: str | None, /, *, without: str | None = None
+        self, _space_id: str, before: str, after: str | None, /, *, without: str | None = None, resumes: bool = False
     ) -> tuple[str, str]:
-        del without
+        del without, resumes
         return before, after or before
 
     def collect(self, _keep: Mapping[str, Iterable[str]], /) -> None:

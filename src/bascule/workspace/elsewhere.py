@@ -46,6 +46,8 @@ class Segments(NamedTuple):
     outside: OutsideSegment | None
     # What lies here is not looked at: the project itself, where it was moved to.
     without: str | None
+    # The last undo was this one, and was cut short.
+    resumes: bool
 
 
 class Elsewhere:
@@ -108,7 +110,7 @@ class Elsewhere:
     def rehearse(self, segments: Segments) -> Back:
         """What `put_back` will do; `LaterChanges` names what changed since."""
         refs: list[str] = []
-        space_id, root, git, outside, without = segments
+        space_id, root, git, outside, without, resumes = segments
         if git is not None:
             refs, later = self._git.undo(space_id, root, git.before, git.after, dry_run=True)
             if later:
@@ -116,7 +118,9 @@ class Elsewhere:
         further = self._further(segments)
         if outside is None:
             return Back([], further, refs, [])
-        there = self._outside.undo(space_id, outside.before, outside.after, dry_run=True, without=without)
+        there = self._outside.undo(
+            space_id, outside.before, outside.after, dry_run=True, without=without, resumes=resumes
+        )
         return Back(there.changes, [*further, *there.left_alone], refs, [])
 
     def _further(self, segments: Segments) -> list[PathReason]:
@@ -132,18 +136,18 @@ class Elsewhere:
 
     def expect(self, segments: Segments) -> tuple[GitSegment | None, OutsideSegment | None]:
         """What is there now, and what `put_back` will leave. All of it is on disk."""
-        space_id, root, git, outside, without = segments
+        space_id, root, git, outside, without, resumes = segments
         if git is not None:
             now, then = self._git.expect(space_id, root, git.before, git.after)
             git = GitSegment(before=now, after=then)
         if outside is not None:
-            now, then = self._outside.expect(space_id, outside.before, outside.after, without=without)
+            now, then = self._outside.expect(space_id, outside.before, outside.after, without=without, resumes=resumes)
             outside = OutsideSegment(before=now, after=then)
         return git, outside
 
     def put_back(self, segments: Segments, keep: Keep) -> Back:
         """`keep` is asked before what the call made outside is removed."""
-        space_id, root, git, outside, without = segments
+        space_id, root, git, outside, without, resumes = segments
         refs: list[str] = []
         failed: list[PathReason] = []
         if git is not None:
@@ -158,6 +162,7 @@ class Elsewhere:
             outside.after,
             dry_run=False,
             without=without,
+            resumes=resumes,
             # A mode is no content: what is outside may go all the same.
             keep=lambda here, older: keep([*failed, *(each for each in further if each.path != ".git"), *here], older),
         )

@@ -105,6 +105,8 @@ class _Job(NamedTuple):
     unknown: list[PathReason]
     # Whether the run counts as undone afterwards.
     undone: bool
+    # The last undo was this one, and was cut short.
+    resumes: bool
     note: str | None
 
 
@@ -189,6 +191,8 @@ class History:
                 done = await self._rehearse(space, job, await self._place(space, job))
             else:
                 done = await self._take_back(call, space, job)
+                finished = msgspec.structs.replace(self._undos.rows[space.space_id], finished=True)
+                effect.changes.append(lambda tx: tx.put(self._undos, space.space_id, finished))
         finally:
             space.turns.give_back()
         effect.details["files"] = len(done.changes)
@@ -444,6 +448,7 @@ class History:
         if _is_last(params):
             return self._job_of_undo(self._undos.rows[space.space_id])
         record = self._undoable(params)
+        last = self._undos.rows.get(space.space_id)
         try:
             async with self._checkpoints(space) as checkpoints:
                 pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
@@ -465,6 +470,7 @@ class History:
             lost=record.lost,
             unknown=_without_checkpoint(record),
             undone=True,
+            resumes=last is not None and not last.finished and last.run_id == record.run_id,
             note=self._remark(record),
         )
 
@@ -482,6 +488,7 @@ class History:
             lost=(),
             unknown=[],
             undone=not last.undone,
+            resumes=not last.finished,
             note=f"this takes back the last undo here, that of {last.run_id}",
         )
 
@@ -541,7 +548,7 @@ class History:
 
     def _segments(self, space: Space, job: _Job, root: str) -> Segments:
         without = job.move.target if job.move is not None and job.move.target != space.record.path else None
-        return Segments(space.space_id, root, job.git, job.outside, without)
+        return Segments(space.space_id, root, job.git, job.outside, without, job.resumes)
 
     async def _rehearse(self, space: Space, job: _Job, place: _Place) -> _Done:
         """All of it is tried before any of it is changed."""
@@ -577,7 +584,7 @@ class History:
 
     async def _remember(self, who: Principal, space: Space, job: _Job, place: _Place, checkpoints: Checkpoints) -> None:
         """What is there now, and what the undo will leave, in our state directory before the first change."""
-        before, after = await self._threads.do(checkpoints.expect, list(job.pieces))
+        before, after = await self._threads.do(checkpoints.expect, list(job.pieces), resumes=job.resumes)
         git, outside = await self._threads.do(self._elsewhere.expect, self._segments(space, job, place.path))
         move = job.move if place.todo == "move" else None
         cut_short = self._undos.rows.get(space.space_id)
@@ -637,6 +644,7 @@ class History:
             dry_run=dry_run,
             max_chars=self._limits.max_diff_chars,
             beside=piece.beside,
+            resumes=job.resumes,
             began_ms=job.began,
             elsewhere=partial(self._elsewhere.contents, segments),
         )

@@ -415,12 +415,14 @@ class Checkpoints(Protocol):
         dry_run: bool,
         max_chars: int = 0,
         beside: Sequence[Beside] | None = None,
+        resumes: bool = False,
         began_ms: int | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
         """Put back `before` where the workspace still is as in `after`; `CheckpointFault` names later changes.
 
         With `beside` (others worked at the same time) those are left alone, and so is what the others changed. With
+        `resumes` the same was cut short, and directories may have a mode that is nobody's. With
         `began_ms` what is older than that is not removed where nothing else has its content, in the workspace or
         `elsewhere` (ids of git's blobs).
         """
@@ -428,7 +430,9 @@ class Checkpoints(Protocol):
     def has(self, contents: Collection[bytes], /) -> bool:
         """Whether files or links of the workspace, as it is now, have each of these (ids of git's blobs)."""
 
-    def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
+    def expect(
+        self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]], *, resumes: bool = False
+    ) -> tuple[str, str]:
         """The tree as it is now, and as it will be when these are undone in this order. Both are on disk.
 
         A piece is `before`, `after` and `beside` of `undo`, and `CheckpointFault` is raised as there.
@@ -524,20 +528,21 @@ class OutsideStore(Protocol):
         *,
         dry_run: bool,
         without: str | None = None,
+        resumes: bool = False,
         keep: Callable[[Sequence[PathReason], Collection[bytes]], str | None] = lambda _failed, _older: None,
     ) -> PutBack:
         """Put back what the call changed; `LaterChanges` when something of it was changed since.
 
         What it made is removed last. Before that `keep` is asked, with what could not be put back here, and with what
         is older than the call and was not put back here (ids of git's blobs): its answer is why nothing is removed.
-        What lies at `without` or beneath it is not looked at.
+        What lies at `without` or beneath it is not looked at. `resumes` as in `Checkpoints.undo`.
         """
 
     def contents(self, space_id: str, before: str, /) -> Collection[bytes]:
         """What `undo` puts back, as ids of git's blobs."""
 
     def expect(
-        self, space_id: str, before: str, after: str | None, /, *, without: str | None = None
+        self, space_id: str, before: str, after: str | None, /, *, without: str | None = None, resumes: bool = False
     ) -> tuple[str, str]:
         """The state as it is now, with its content, and as `undo` will leave it. Both are on disk."""
 

@@ -134,6 +134,8 @@ class LastUndo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     outside: OutsideSegment | None = None
     move: Move | None = None
     mode: tuple[int, int] | None = None
+    # Else it was cut short, and a directory may be half made.
+    finished: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="run"):

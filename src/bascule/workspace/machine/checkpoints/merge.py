@@ -70,12 +70,16 @@ def plan(
     others: Mapping[bytes, str] | None = None,
     *,
     forward: bool = False,
+    resumes: bool = False,
 ) -> Plan:
     """With `others` (paths that somebody else changed, and who) conflicts are left alone instead of refused.
+
+    With `resumes` the last one was cut short: it may have left a directory open, or just made.
 
     `forward` is for what happened on a copy: what `base` has as a gap was never in it, so nothing happened to it there.
     """
     planning = _Planning(store, TreeView(store, now), TreeView(store, target), others, forward=forward)
+    planning.resumes = resumes
     return planning.plan(differences(store, base, target, behind_gaps=not forward))
 
 
@@ -90,6 +94,7 @@ class _Planning:
         forward: bool,
     ) -> None:
         self._forward = forward
+        self.resumes = False
         self._store = store
         self._now = now
         self._target = target
@@ -139,7 +144,7 @@ class _Planning:
             return True
         if wanted is None or not _is_made(difference, there):
             return False
-        if _is_opened(there, wanted) or self._is_begun(path, there):
+        if self.resumes and (_is_opened(there, wanted) or self._is_begun(path, there)):
             self._plan.modes.append((path, wanted.mode))
             self._plan.changed.append(difference)
         return True
@@ -201,7 +206,8 @@ class _Planning:
         self, path: bytes, old: Entry, new: Entry | None, there: Entry | None, going: set[bytes]
     ) -> bool:
         if new is not None and new.is_dir:
-            if there != old and not _is_opened(there, old) and not _is_opened(there, new):
+            opened = self.resumes and (_is_opened(there, old) or _is_opened(there, new))
+            if there != old and not opened:
                 return self._cannot(path)
             self._plan.modes.append((path, new.mode))
             return True

@@ -111,6 +111,7 @@ class OutsideFiles:
         *,
         dry_run: bool,
         without: str | None = None,
+        resumes: bool = False,
         keep: Callable[[Sequence[PathReason], Collection[bytes]], str | None] = lambda _failed, _older: None,
     ) -> PutBack:
         """Put back what the call changed; `LaterChanges` when something of it was changed since.
@@ -120,7 +121,7 @@ class OutsideFiles:
         folder = self._folder(space_id)
         manifest = self._load(folder, before)
         was, now = manifest.entries, self._now(manifest.tops, without)
-        todo, left = self._todo(folder, manifest, after, now)
+        todo, left = self._todo(folder, manifest, after, now, resumes=resumes)
         changes = _changes(now, was, todo)
         if dry_run or not todo:
             return PutBack(changes, _reasons(left))
@@ -155,13 +156,15 @@ class OutsideFiles:
                     found.add(object_id(BLOB, file.read()))
         return found
 
-    def expect(self, space_id: str, before: str, after: str | None, *, without: str | None = None) -> tuple[str, str]:
+    def expect(
+        self, space_id: str, before: str, after: str | None, *, without: str | None = None, resumes: bool = False
+    ) -> tuple[str, str]:
         """The state as it is now, with its content, and as `undo` will leave it."""
         folder = self._folder(space_id)
         manifest = self._load(folder, before)
         kept = self._write(folder, manifest.tops, with_content=True, without=without, spare={before, after})
         now = self._load(folder, kept).entries
-        todo, _ = self._todo(folder, manifest, after, now)
+        todo, _ = self._todo(folder, manifest, after, now, resumes=resumes)
         entries = {path: entry for path, entry in now.items() if path not in todo}
         entries |= {path: manifest.entries[path] for path in todo if path in manifest.entries}
         return kept, self._save(folder, _Manifest(manifest.tops, entries, held=False), {before, after, kept})
@@ -177,7 +180,7 @@ class OutsideFiles:
         return os.stat(state).st_mtime_ns - stats.RACY_NS
 
     def _todo(
-        self, folder: str, manifest: _Manifest, after: str | None, now: Mapping[bytes, _Entry]
+        self, folder: str, manifest: _Manifest, after: str | None, now: Mapping[bytes, _Entry], *, resumes: bool
     ) -> tuple[list[bytes], dict[bytes, str]]:
         """What to put back or to remove, and what to leave alone, with the reason."""
         was = manifest.entries
@@ -190,7 +193,9 @@ class OutsideFiles:
             then = self._load(folder, after).entries
             differing = [path for path in was.keys() | then.keys() if was.get(path) != then.get(path)]
             for path in sorted(differing):
-                if now.get(path) not in (then.get(path), was.get(path)) and not _is_half_way(was, then, now, path):
+                known = (then.get(path), was.get(path))
+                begun = resumes and _is_begun(now.get(path), known)
+                if now.get(path) not in known and not begun and not _is_half_way(was, then, now, path):
                     raise LaterChanges(f"{_shown(path)} was changed since then")
             differing = [path for path in differing if now.get(path) != was.get(path)]
             _check_added(differing, was, then, now)
@@ -557,6 +562,13 @@ def _outermost(paths: Iterable[bytes]) -> list[bytes]:
 
 def _reasons(found: Mapping[bytes, str]) -> list[PathReason]:
     return [PathReason(path=_shown(path), reason=found[path]) for path in sorted(found)]
+
+
+def _is_begun(there: _Entry | None, known: Iterable[_Entry | None]) -> bool:
+    """Whether a directory is as an undo that was cut short leaves it: just made, or opened for its owner."""
+    modes = [each.mode for each in known if each is not None and each.kind == "directory"]
+    opened = [mode | needed for mode in modes for needed in (shut.LIST, shut.CHANGE)]
+    return there is not None and there.kind == "directory" and there.mode in (*opened, 0o700) and bool(modes)
 
 
 def _changes(old: Mapping[bytes, _Entry], new: Mapping[bytes, _Entry], paths: Iterable[bytes]) -> list[FileChange]:

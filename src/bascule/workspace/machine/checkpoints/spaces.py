@@ -187,6 +187,7 @@ class SpaceCheckpoints:
         dry_run: bool,
         max_chars: int = 0,
         beside: Sequence[Beside] | None = None,
+        resumes: bool = False,
         began_ms: int | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
@@ -198,6 +199,7 @@ class SpaceCheckpoints:
             dry_run=dry_run,
             max_chars=max_chars,
             beside=beside,
+            resumes=resumes,
             since=since,
             elsewhere=elsewhere,
         )
@@ -210,13 +212,16 @@ class SpaceCheckpoints:
                 self._store.dressed(entry)[0] for _, entry in TreeView(self._store, _tree(self.take())).walk()
             }
 
-    def expect(self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]]) -> tuple[str, str]:
+    def expect(
+        self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]], *, resumes: bool = False
+    ) -> tuple[str, str]:
         with self._store.lock:
             now = self.take()
             tree = _tree(now)
             for before, after, beside in pieces:
                 others = None if beside is None else self._changed_by(beside)
-                tree = applied(self._store, tree, plan(self._store, _tree(after), _tree(before), tree, others))
+                steps = plan(self._store, _tree(after), _tree(before), tree, others, resumes=resumes)
+                tree = applied(self._store, tree, steps)
             self._keep(tree)
             return now, tree.hex()
 
@@ -268,6 +273,7 @@ class SpaceCheckpoints:
         max_chars: int = 0,
         beside: Sequence[Beside] | None = None,
         forward: bool = False,
+        resumes: bool = False,
         since: int | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
@@ -276,7 +282,7 @@ class SpaceCheckpoints:
 
             def look() -> tuple[TreeView, Plan]:
                 view = TreeView(self._store, bytes.fromhex(self.take()))
-                steps = plan(self._store, base, target, view.root, others, forward=forward)
+                steps = plan(self._store, base, target, view.root, others, forward=forward, resumes=resumes)
                 if since is not None and (single := only_copies(self.root, steps, view, since)):
                     held = elsewhere()
                     steps = steps.leaving((path for path in single if single[path] not in held), ONLY_COPY)
