@@ -201,11 +201,13 @@ def loris(target: Target, *, each: int, seconds: float, styles: tuple[str, ...] 
     return beside(target, "fresh", begin, lambda bad: bad.do("cut", seconds=PATIENCE_SECONDS), seconds=seconds)
 
 
-def flood(target: Target, *, door: str, connections: int, window: int, what: str, seconds: float) -> dict[str, Any]:
+def flood(
+    target: Target, *, door: str, connections: int, window: int, what: str, seconds: float, pause_s: float = 0.002
+) -> dict[str, Any]:
     def begin(bad: Swarm) -> None:
         bad.do("flood", door=door, connections=connections, window=window)
 
-    return beside(target, what, begin, lambda bad: bad.do("stop", name="flood"), seconds=seconds)
+    return beside(target, what, begin, lambda bad: bad.do("stop", name="flood"), seconds=seconds, pause_s=pause_s)
 
 
 def heavy(target: Target, *, senders: int, seconds: float) -> dict[str, Any]:

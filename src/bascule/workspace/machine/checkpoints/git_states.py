@@ -144,7 +144,8 @@ class GitStates:
             raise LaterChanges("git's record changed since then: .git")
         back, _, was, state = self._compare(space_id, root, before, after)
         files = {name: was.files.get(name) if name in back else state.files.get(name) for name in (*state.files, *back)}
-        left = {name: content for name, content in files.items() if content is not None}
+        # In one order, so that an undo which goes on leaves the same state by name.
+        left = {name: content for name, content in sorted(files.items()) if content is not None}
         executable = tuple(name for name in left if name in (was if name in back else state).executable)
         then = msgspec.structs.replace(state, files=left, executable=executable)
         return now, self._keep(self._folder(space_id), then)

@@ -167,6 +167,8 @@ class OutsideFiles:
         todo, _ = self._todo(folder, manifest, after, now, resumes=resumes)
         entries = {path: entry for path, entry in now.items() if path not in todo}
         entries |= {path: manifest.entries[path] for path in todo if path in manifest.entries}
+        # In one order, so that an undo which goes on leaves the same state by name.
+        entries = dict(sorted(entries.items()))
         return kept, self._save(folder, _Manifest(manifest.tops, entries, held=False), {before, after, kept})
 
     def _now(self, tops: Sequence[bytes], without: str | None) -> dict[bytes, _Entry]:
