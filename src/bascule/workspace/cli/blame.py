@@ -14,8 +14,8 @@ from bascule.local_client.exits import WrongUsage
 from bascule.programs.helpers.terminal import show, show_json
 
 MAX_TITLE_CHARS = 200
-# What an editor takes for a line that nobody has committed.
-_NO_COMMIT = "0" * 40
+# The first is what an editor takes for a line that nobody has committed.
+_NO_COMMIT = {"nobody known": "0" * 40, "before": "0" * 39 + "1", "not known": "0" * 39 + "2"}
 _BY = {
     "before": "before Bascule",
     "nobody known": "nobody known",
@@ -174,7 +174,7 @@ def _show_one(line: _Line) -> None:
 def _show_porcelain(lines: list[_Line], path: str) -> None:
     seen: set[str] = set()
     for line in lines:
-        commit = line.run["runId"].removeprefix("run_").ljust(40, "0") if line.run is not None else _NO_COMMIT
+        commit = line.run["runId"].removeprefix("run_").ljust(40, "0") if line.run is not None else _NO_COMMIT[line.by]
         count = f" {line.begins}" if line.begins else ""
         show(f"{commit} {line.number} {line.number}{count}")
         if commit not in seen:
