@@ -232,6 +232,7 @@ async def test_a_game_that_its_launcher_handed_to_another_program_is_found_by_it
         program.write_text(ALREADY_THERE)
         ground.toml.write_text(
             f"[games.arena]\ncommand = 'true'\ntransport = '{transport}'\ndiscovery = 'file'\nmode = 'strict'\n"
+            f"startup_timeout = {PATIENCE}\n"
         )
         other = await asyncio.create_subprocess_exec(sys.executable, str(program), str(ground.bridge_json))
         try:
