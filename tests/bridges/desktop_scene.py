@@ -3,11 +3,11 @@
 import time
 
 import pytest
-from scripted_host import EDITOR, NAME, FakeScreen
 
 from bascule.foundation.errors import ApprovalRequired
 from bascule.testing.house import House
 from patience import PATIENCE
+from scripted_host import EDITOR, NAME, FakeScreen
 
 JERRY = "agent:Jerry"
 SPOCK = "agent:Spock"

@@ -2,13 +2,13 @@
 
 import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE
-from scripted_host import EDITOR, FakeWindow
 
 from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
 from bascule.desktop.terminals import is_terminal_element
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
 from bascule.testing.policies import preset
+from scripted_host import EDITOR, FakeWindow
 
 XTERM = {"app": {"bundleId": "xterm"}}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
-from scripted_host import EDITOR, PICTURE, FakeWindow
 
 from bascule.bridge_list import tables_of
 from bascule.foundation.errors import (
@@ -19,6 +18,7 @@ from bascule.foundation.errors import (
 from bascule.stores.picture_files import PictureFiles
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.policies import preset
+from scripted_host import EDITOR, PICTURE, FakeWindow
 
 WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}
 

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
-from scripted_host import EDITOR
 
 from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.refusals import refusal
@@ -22,6 +21,7 @@ from bascule.foundation.errors import (
 )
 from bascule.testing.policies import preset
 from bascule.testing.stores import HeldStore
+from scripted_host import EDITOR
 
 WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}
 ALWAYS = {"desktop.status", "desktop.stop", "desktop.disable", "desktop.enable", "desktop.resume"}
