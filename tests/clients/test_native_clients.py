@@ -125,7 +125,8 @@ def test_an_answer_at_the_desk_closes_the_dialog_of_claude_code(asking, decision
 
 def test_an_answer_in_the_terminal_closes_the_question_at_the_desk(asking):
     client, screen, daemon, _ = asking
-    screen.type("Enter")
+    # A dialog that has just come hears no keys for a moment.
+    until(lambda: "Do you want to proceed" not in screen.shown() or screen.type("Enter"), "the dialog hears Enter")
     screen.sees(DONE)
     assert (client.project / "ran").exists()
     until(lambda: daemon.call("approvals.list", {}) == [], "nobody is asked any more")
