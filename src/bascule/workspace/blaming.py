@@ -1,5 +1,6 @@
 """`spaces.blame`: the versions of a file that checkpoints hold, of every space that it lies in."""
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -39,6 +40,8 @@ class Blamer:
         self._spaces = spaces
         self._threads = threads
         self._clock = clock
+        # A look at a large project takes a thread for seconds: those of runs are left to runs.
+        self._one = asyncio.Lock()
 
     async def blame(self, params: BlameParams) -> BlameResult:
         space = self._spaces.find(params.space_id)
@@ -47,7 +50,8 @@ class Blamer:
         except BadPath as error:
             raise InvalidRequest(f"path: {error}") from None
         try:
-            owners = await self._owners(space, path)
+            async with self._one:
+                owners = await self._owners(space, path)
         except (CheckpointFault, FileFault) as error:
             raise Conflict(f"who wrote {path} cannot be told: {error}") from None
         named = {owner.run_id: None for owner in owners if owner.run_id is not None}
