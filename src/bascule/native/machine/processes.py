@@ -39,6 +39,8 @@ def _without_proc(pid: int) -> ProcessStart | None:
     return ProcessStart(pid, 0)
 
 
+# Where a process stands that has ended.
+NOWHERE = ""
 # Claude Code's options for one prompt and its answer.
 _ONE_PROMPT = frozenset([b"-p", b"--print"])
 
@@ -120,6 +122,9 @@ def is_silenced(client: ProcessStart, since: int, directory: str) -> bool:
             return False
         if parent is None or table[top].parent == 1 or parent.name == "systemd":
             stands = _place_of(pid)
+            if stands == NOWHERE:
+                # It has ended by now.
+                continue
             if stands is None or place is None or f"{stands}/".startswith(f"{place}/"):
                 return False
             if lives and process.session == table[client.pid].session:
@@ -128,9 +133,11 @@ def is_silenced(client: ProcessStart, since: int, directory: str) -> bool:
 
 
 def _place_of(pid: int) -> str | None:
-    """What is removed says so behind its name."""
+    """What is removed says so behind its name; None where it is not told."""
     try:
         return os.readlink(f"/proc/{pid}/cwd")
+    except (FileNotFoundError, ProcessLookupError):
+        return NOWHERE
     except OSError:
         return None
 
