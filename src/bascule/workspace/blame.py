@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from bascule.kernel.rows import Params, Result
 from bascule.workspace.lines import Budget, changes
-from bascule.workspace.ports import NOT_HELD
 from bascule.workspace.protocol import Path, SpaceRef
 from bascule.workspace.run_list import NativeView
 
@@ -22,6 +21,8 @@ from bascule.workspace.run_list import NativeView
 MAX_LINES = 50_000
 # Later than any time.
 NOW = sys.maxsize
+# In place of a content's id: no checkpoint holds the file, because it is too large, or shut.
+NOT_HELD = "not held"
 # A version of the file: the id of its content, None where there is no such file, or NOT_HELD.
 Version: TypeAlias = str | None
 By: TypeAlias = Literal["run", "before", "nobody known", "not known"]

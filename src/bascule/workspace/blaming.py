@@ -9,6 +9,7 @@ from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound
 from bascule.workspace.blame import (
     MAX_LINES,
+    NOT_HELD,
     BlamedRun,
     BlameParams,
     BlameResult,
@@ -21,7 +22,7 @@ from bascule.workspace.blame import (
 from bascule.workspace.listing import native_view
 from bascule.workspace.live import Run
 from bascule.workspace.paths import BadPath, parse_path
-from bascule.workspace.ports import NOT_HELD, CheckpointFault, Checkpoints, FileFault
+from bascule.workspace.ports import CheckpointFault, Checkpoints, FileFault
 from bascule.workspace.protocol import ShellEvent
 from bascule.workspace.records import RunRecord, Segment
 from bascule.workspace.runbook import RunBook

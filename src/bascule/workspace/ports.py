@@ -334,10 +334,6 @@ class LaterChanges(CheckpointFault):
     """What has to be put back was changed since; nothing was changed now."""
 
 
-# In place of a content's id: no checkpoint holds the file, because it is too large, or shut.
-NOT_HELD = "not held"
-
-
 class Beside(NamedTuple):
     """What somebody else did in the workspace meanwhile, as two trees."""
 
@@ -391,7 +387,7 @@ class Checkpoints(Protocol):
         """A file of a tree."""
 
     def versions(self, trees: Sequence[str], path: str) -> list[str | None]:
-        """In each of the trees the id of a file's content, None where it has none, NOT_HELD behind a gap."""
+        """In each of the trees the id of a file's content, None where it has none, `not held` behind a gap."""
 
     def blob(self, version: str) -> bytes:
         """A content by its id, which is the same in every workspace."""

@@ -144,7 +144,6 @@ class GitStates:
             raise LaterChanges("git's record changed since then: .git")
         back, _, was, state = self._compare(space_id, root, before, after)
         files = {name: was.files.get(name) if name in back else state.files.get(name) for name in (*state.files, *back)}
-        # In one order, so that an undo which goes on leaves the same state by name.
         left = {name: content for name, content in sorted(files.items()) if content is not None}
         executable = tuple(name for name in left if name in (was if name in back else state).executable)
         then = msgspec.structs.replace(state, files=left, executable=executable)
@@ -304,6 +303,8 @@ def _state(places: tuple[str, str] | None, further: Mapping[str, bytes] | None =
             raise CheckpointFault(f"git has more than {MAX_REFS} loose refs; `git pack-refs --all` helps")
     identity = _identity(places[0]) if places is not None else NO_REPOSITORY
     mode = stat.S_IMODE(os.lstat(places[0]).st_mode) if places is not None else None
+    # In one order, so that an undo which goes on leaves the same state by name.
+    files = dict(sorted(files.items()))
     return _State(files, identity, mode, tuple(executable), dict(further or {}))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
+from bascule.workspace.blame import NOT_HELD
 from bascule.workspace.machine.checkpoints import stats
 from bascule.workspace.machine.checkpoints.compare import TreeView, differences
 from bascule.workspace.machine.checkpoints.merge import Plan, applied, plan
@@ -24,7 +25,7 @@ from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_s
 from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
 from bascule.workspace.machine.checkpoints.watch import Changed, Watch, Watches, WatchFault
 from bascule.workspace.machine.files.root import WorkspaceRoot
-from bascule.workspace.ports import NOT_HELD, Beside, CheckpointFault, Root, Undone
+from bascule.workspace.ports import Beside, CheckpointFault, Root, Undone
 from bascule.workspace.protocol import FileChange, PathReason
 
 # A tree that was taken but is in nobody's records yet survives a collection this long.
