@@ -74,6 +74,8 @@ class NativeRuns:
         self.patience = timedelta(milliseconds=limits.native_checkpoint_ms)
         # Ends under way, by space: the checkpoint before a call is taken after the one that ends another.
         self._endings: dict[str, set[asyncio.Future[Any]]] = {}
+        # Looks at what calls did that the last life did not see ending.
+        self._recovering: dict[str, asyncio.Future[Any]] = {}
         runs.end_native = self._end_early
         self.silenced: Callable[[str, str, str], Awaitable[bool]] = _nobody
 
@@ -182,7 +184,8 @@ class NativeRuns:
         """Once, at start: what calls that the last life did not see ending did to git's record."""
         for record in self._runs.book.all():
             if record.git_before is not None:
-                self._tasks.start(self._recovered(record), f"git's record of {record.run_id}")
+                looking = self._tasks.start(self._recovered(record), f"git's record of {record.run_id}")
+                self._recovering[record.run_id] = looking
 
     async def _recovered(self, record: RunRecord) -> None:
         until = record.segments[-1].until if record.segments else None
@@ -201,6 +204,8 @@ class NativeRuns:
 
     async def over(self, run_id: str) -> None:
         """An undo right after a call waits for its end; `Conflict` says why that does not come."""
+        if (looking := self._recovering.get(run_id)) is not None:
+            await asyncio.wait({looking}, timeout=AFTER_SECONDS)
         run = self._runs.live.get(run_id)
         if run is None or run.record.native is None or is_over(run.record):
             return
