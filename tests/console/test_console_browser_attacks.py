@@ -10,6 +10,7 @@ import http.server
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from bascule.kernel.call import LOCAL
 from bascule.surfaces.console.admission import ConsoleAdmission
 from bascule.surfaces.console.app import ConsoleApp
 from bascule.surfaces.http.exchange import encode_lines
+from patience import PATIENCE
 for check in [name for name in vars(ConsoleAdmission) if name.startswith("_check_")]:
     setattr(ConsoleAdmission, check, lambda self, judged: None)
 ConsoleAdmission._identify = lambda self, judged: (LOCAL, None)
@@ -143,11 +145,12 @@ def test_a_page_on_another_port_gets_nothing(scene, browser, person):
 
 def press_on(page: Page, key: str, until: Locator) -> None:
     """Somebody presses a key again and again, as a page asked them to."""
-    for _ in range(1_000):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         page.keyboard.press(key)
         if until.is_visible():
             return
-    raise AssertionError(f"{key} was pressed 1,000 times and nothing came of it")
+    raise AssertionError(f"{key} was pressed again and again and nothing came of it")
 
 
 @contextlib.contextmanager
