@@ -20,6 +20,7 @@ from living import short_dir
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from scenes import Scene
 
+from patience import PATIENCE
 from soft_key import SoftKey, b64, unb64
 
 # Believes every page, takes each for the owner, and says nothing to the browser but that everybody may read.
