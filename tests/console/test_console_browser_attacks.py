@@ -29,7 +29,6 @@ from bascule.kernel.call import LOCAL
 from bascule.surfaces.console.admission import ConsoleAdmission
 from bascule.surfaces.console.app import ConsoleApp
 from bascule.surfaces.http.exchange import encode_lines
-from patience import PATIENCE
 for check in [name for name in vars(ConsoleAdmission) if name.startswith("_check_")]:
     setattr(ConsoleAdmission, check, lambda self, judged: None)
 ConsoleAdmission._identify = lambda self, judged: (LOCAL, None)
