@@ -105,7 +105,7 @@ def test_git_at_work_is_not_disturbed(repository, states):
 
 
 @pytest.mark.parametrize("deadly", ["open", "rename_new", "replace", "unlink"])
-def test_the_lock_of_a_killed_undo_goes(repository, states, deadly, monkeypatch):
+def test_the_lock_of_a_killed_undo_goes(repository, states, deadly):
     """Control: the lock of the test above, which git has, stays."""
     before = states.take("spc_1", str(repository))
     git(repository, "branch", "-D", "feature")

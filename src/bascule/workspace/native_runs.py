@@ -44,7 +44,8 @@ AFTER_SECONDS = 45.0
 SILENCED = "its client could not report its end any more: an undo ended it"
 
 
-async def _nobody(_client: str, _session: str, _run_id: str) -> bool:
+async def _never_silenced(_client: str, _session: str, _run_id: str) -> bool:
+    """Where no bridge watches clients: then each is believed to be there."""
     return False
 
 
@@ -77,7 +78,7 @@ class NativeRuns:
         # Looks at what calls did that the last life did not see ending.
         self._recovering: dict[str, asyncio.Future[Any]] = {}
         runs.end_native = self._end_early
-        self.silenced: Callable[[str, str, str], Awaitable[bool]] = _nobody
+        self.silenced: Callable[[str, str, str], Awaitable[bool]] = _never_silenced
 
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         opening = self._tasks.start(self._open(work), f"checkpoint of {work.root}")
