@@ -22,6 +22,9 @@ V = TypeVar("V")
 # Of each path that differs between the two states of a piece, its value in both.
 Changed: TypeAlias = Mapping[K, tuple[V | None, V | None]]
 
+CHANGED_SINCE = "was changed since"
+CHANGED_LATER = "was changed later by"
+
 
 class Work(NamedTuple):
     """What an operation did, in one piece; times are only compared, and no two are the same."""
@@ -71,15 +74,23 @@ class WayBack(NamedTuple, Generic[V]):
     # What stays, newest first: the edit of somebody else, and below it what the chosen operations did before that.
     stays: tuple[Edit[V], ...]
 
+    @property
+    def why(self) -> str | None:
+        """Why something of the chosen operations stays."""
+        if not self.stays:
+            return None
+        who = self.stays[0].operation
+        since = f"{CHANGED_LATER} {who}" if who is not None else CHANGED_SINCE
+        return (
+            since if not self.source else f"{since}, after a part of what is taken back; only what came after that is"
+        )
+
 
 class Selection(NamedTuple):
     """Which operations are to be taken back, out of all that worked since the first of them began."""
 
     pieces: Sequence[Piece]
     chosen: frozenset[str]
-
-    def of(self, operation: str) -> bool:
-        return operation in self.chosen
 
 
 def pieces_of(works: Iterable[Work]) -> list[Piece]:
