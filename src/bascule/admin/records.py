@@ -20,6 +20,11 @@ POLICY_KEY = "policy"
 HALT_KEY = "stopped"
 
 
+def format_key(name: str) -> str:
+    """In which format what has this name is kept: see `kernel.declared.Kept`."""
+    return f"format-{name}"
+
+
 class PasskeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A key of the person. Bytes are base64url without padding."""
 

@@ -41,6 +41,7 @@ CHECKS: tuple[Check, ...] = (
     Check("person", daemon.check_person),
     Check("policy", daemon.check_policy),
     Check("ledger", daemon.check_ledger),
+    Check("moved aside", daemon.check_aside),
     Check("clock", machine.check_clock),
 )
 # Nothing fails without them; a person who wants the named thing looks for the line.

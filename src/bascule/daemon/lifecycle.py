@@ -16,7 +16,7 @@ from typing import Any
 import uvloop
 
 from bascule import __version__
-from bascule.bridge_list import BRIDGES, tables_of
+from bascule.bridge_list import BRIDGES
 from bascule.daemon import ground
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import DaemonSettings
@@ -188,7 +188,7 @@ async def _live(
     tcp = bind_tcp(own.port, optional=tcp_optional, log=log)
     console = _console(own, state_dir, log)
     link, http, stopping = (bind_unix(path(state_dir)) for path in _SOCKETS)
-    store = open_store(own.durability, state_dir, log, tables_of(bridges))
+    store = open_store(own.durability, state_dir, log, bridges)
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
     await daemon.open()
     timer = _Timer(daemon, loop)

@@ -102,6 +102,11 @@ def workspace_dir(state: str) -> str:
     return os.path.join(state, "workspace")
 
 
+def aside_dir(state: str) -> str:
+    """What another Bascule kept in a format that this one does not read; see `daemon/moving_aside.py`."""
+    return os.path.join(state, "aside")
+
+
 def desktop_dir(state: str) -> str:
     """Evidence of what was done on the desktop, where a call names no place for it."""
     return os.path.join(state, "desktop")

@@ -29,6 +29,16 @@ class Commands(NamedTuple):
     names: tuple[str, ...]
 
 
+class Kept(NamedTuple):
+    """What has one format, numbered: of another number nothing is read, and all of it is moved aside."""
+
+    name: str
+    format: int
+    tables: tuple[str, ...]
+    # In the state directory.
+    directories: tuple[str, ...]
+
+
 class Declared:
     """What a bridge is before any daemon runs.
 
@@ -71,6 +81,10 @@ class Declared:
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
         """What it keeps in the store, by name."""
         return {}
+
+    def kept(self) -> Kept | None:
+        """Which of it has a format of its own."""
+        return None
 
     def settings(self) -> "type[Settings] | None":
         """What its user may set."""

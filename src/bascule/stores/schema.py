@@ -183,6 +183,12 @@ def _copy(connection: sqlite3.Connection, path: str, prefix: str) -> str:
     now = time.time_ns()
     stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now // 10**9))}.{now % 10**9:09d}"
     copy = os.path.join(directory, f"{prefix}{stamp}.db")
+    copy_to(connection, copy)
+    return copy
+
+
+def copy_to(connection: sqlite3.Connection, copy: str) -> None:
+    """A consistent copy in a new 0600 file, on disk when this returns; else there is none."""
     descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with contextlib.closing(sqlite3.connect(copy)) as target:
@@ -193,5 +199,4 @@ def _copy(connection: sqlite3.Connection, path: str, prefix: str) -> str:
         raise
     finally:
         os.close(descriptor)
-    sync_dir(directory)
-    return copy
+    sync_dir(os.path.dirname(copy))

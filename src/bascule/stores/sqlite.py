@@ -29,6 +29,7 @@ from bascule.stores.schema import (
     StoreUnusable,
     check_schema,
     copy_out,
+    copy_to,
     prepare,
 )
 from gabp import codec
@@ -147,13 +148,29 @@ class SqliteStore:
     def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         try:
             yield from self._load(table, type_)
-        except (sqlite3.DatabaseError, codec.BadJson) as error:
+        except sqlite3.DatabaseError as error:
             raise self._damaged(f"{table}: {error}") from error
 
     def _known(self, table: str) -> str:
         if table not in self._tables:
             raise ValueError(f"no table {table!r}: its bridge does not declare it")
         return table
+
+    def copy_to(self, path: str) -> None:
+        """A copy of all that is there, on disk when this returns."""
+        try:
+            copy_to(self._connection, path)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageFull(str(error), hint=_COPY_HINT) from error
+
+    def write_now(self, batch: Batch) -> None:
+        """On disk when this returns, however durable other writes are."""
+        try:
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._transact(batch)
+            self._connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
+        except sqlite3.Error as error:
+            raise StorageFull(str(error), hint="free space on the disk that holds the state directory") from error
 
     def check_rows(self) -> None:
         """Every row of every table has its checksum, or `StoreUnusable` names one that has not."""
@@ -172,7 +189,15 @@ class SqliteStore:
             # change a value's type, too.
             if type(key) is not str or type(body) is not bytes or crc32(body, crc32(key.encode())) != crc:
                 raise self._damaged(f"{table} row {key!r} does not match its checksum")
-            yield key, decode(body)
+            try:
+                row = decode(body)
+            except codec.BadJson as error:
+                # Whole, and not as this version writes it.
+                raise StoreUnusable(
+                    f"{self._path}: {table} row {key!r} cannot be read: {error.message}",
+                    hint="start the version of Bascule that wrote it, or " + PUT_BACK,
+                ) from error
+            yield key, row
 
     def ledger_head(self) -> LedgerRow | None:
         rows = self._read(lambda ledger: ledger.newest(1, None))

@@ -9,6 +9,7 @@ from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import SPACE_AGENTS
 from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
+from bascule.workspace.declared import CHECKPOINTS, GIT_STATES, OUTSIDE
 from bascule.workspace.machine.callers import standing_of
 from bascule.workspace.machine.checkpoints.git_states import GitStates
 from bascule.workspace.machine.checkpoints.outside import OutsideFiles
@@ -48,9 +49,9 @@ def make_workspace(kernel: KernelServices, ports: Ports) -> Bridge:
             doors=doors,
             emergency=kernel.emergency,
         ),
-        checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
-        git=GitStates(os.path.join(ours, "git-states")),
-        outside=OutsideFiles(os.path.join(ours, "outside"), ours=(state_dir, ports.need(CONFIG_DIR))),
+        checkpoints=GitCheckpoints(os.path.join(ours, CHECKPOINTS)),
+        git=GitStates(os.path.join(ours, GIT_STATES)),
+        outside=OutsideFiles(os.path.join(ours, OUTSIDE), ours=(state_dir, ports.need(CONFIG_DIR))),
         standing_of=standing_of,
         scratch=ScratchDirectory(os.path.join(ours, "copies")),
         log=kernel.log,

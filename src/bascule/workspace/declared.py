@@ -1,8 +1,9 @@
 """The workspace bridge, declared: see `kernel.declared`."""
 
+import os
 from typing import TYPE_CHECKING
 
-from bascule.kernel.declared import Commands, Declared
+from bascule.kernel.declared import Commands, Declared, Kept
 from bascule.workspace import rows as workspace_rows
 
 if TYPE_CHECKING:
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from bascule.kernel.policy.rules import Rule
     from bascule.kernel.settings import Settings
     from bascule.kernel.tool import Toolset
+
+# In the workspace's directory: what the rows of runs and undos name.
+CHECKPOINTS = "checkpoints"
+GIT_STATES = "git-states"
+OUTSIDE = "outside"
 
 
 class WorkspaceDeclared(Declared):
@@ -45,6 +51,14 @@ class WorkspaceDeclared(Declared):
         from bascule.workspace.records import RUN_ROW, LastUndo, SpaceRecord
 
         return {"spaces": SpaceRecord, "runs": RUN_ROW, "undos": LastUndo}
+
+    def kept(self) -> Kept:
+        from bascule.foundation.paths import workspace_dir
+        from bascule.workspace.records import FORMAT
+
+        # The rows of spaces stay: their form has not changed.
+        directories = tuple(os.path.join(workspace_dir(""), name) for name in (CHECKPOINTS, GIT_STATES, OUTSIDE))
+        return Kept("runs", FORMAT, ("runs", "undos"), directories)
 
     def settings(self) -> "type[Settings]":
         from bascule.workspace.settings import WorkspaceSettings

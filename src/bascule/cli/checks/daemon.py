@@ -7,7 +7,7 @@ import stat
 
 from bascule import __version__
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, ask_daemon, fail, info, ok, warn
-from bascule.daemon import ground
+from bascule.daemon import aside, ground
 from bascule.foundation import paths
 from bascule.foundation.agreement import DEFAULT_PORT, PROTOCOL_VERSION
 from bascule.foundation.errors import BasculeError
@@ -50,6 +50,15 @@ def check_home(patient: Patient) -> Verdict:
         "where programs without this HOME look",
         f"stop it with `bascule down --state-dir '{other}'`, or unset HOME to use it",
     )
+
+
+def check_aside(patient: Patient) -> Verdict:
+    there = aside.found(patient.state)
+    what = "; ".join(f"{each.path} ({each.size() / 1e6:.1f} MB): {each.what}" for each in there)
+    how = "; ".join(each.how for each in there)
+    if not all(each.finished for each in there):
+        return warn(what, how)
+    return info(what, how) if there else ok("nothing is kept in a format that this Bascule does not read")
 
 
 def check_sockets(patient: Patient) -> Verdict:
