@@ -38,7 +38,7 @@ def open_store(durability: str, state_dir: str, log: DaemonLog, bridges: Sequenc
         store.close()
         raise
     for each in aside.found(state_dir):
-        log("aside", level="warning", directory=each.path, holds=each.what, next=each.how)
+        log("moved_aside", level="warning", directory=each.path, holds=each.what, next=each.how)
     return store
 
 

@@ -18,6 +18,8 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import msgspec
+
 from bascule.foundation.errors import StorageFull
 from bascule.foundation.paths import sync_dir
 from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
@@ -191,10 +193,10 @@ class SqliteStore:
                 raise self._damaged(f"{table} row {key!r} does not match its checksum")
             try:
                 row = decode(body)
-            except codec.BadJson as error:
+            except (msgspec.MsgspecError, ValueError) as error:
                 # Whole, and not as this version writes it.
                 raise StoreUnusable(
-                    f"{self._path}: {table} row {key!r} cannot be read: {error.message}",
+                    f"{self._path}: {table} row {key!r} cannot be read: {error}",
                     hint="start the version of Bascule that wrote it, or " + PUT_BACK,
                 ) from error
             yield key, row

@@ -7,9 +7,8 @@ import msgspec
 from bascule.workspace.ports import Beside
 from bascule.workspace.protocol import ApprovalRequiredEvent, Event, Operation, OperationType
 
-# Of runs and undos, and of the checkpoints, git states and outside copies that they name. In a store with another number
-# all of that is moved aside before it is read: `daemon/moving_aside.py`. A change that does not read whole what was
-# written before, or writes what was not read whole before, raises it.
+# Of runs and undos, and of the checkpoints, git states and outside copies that they name. Raise it when older and newer
+# code do not read each other's whole: of another number all of that is moved aside, by `daemon/moving_aside.py`.
 FORMAT = 2
 
 RUNNING = "running"

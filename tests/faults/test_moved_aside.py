@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from living import forked
+from living import eventually, forked, short_dir
 
 from bascule.bridge_list import BRIDGES
 from bascule.daemon.opening import open_store
@@ -102,8 +102,11 @@ def only_aside(state):
 
 
 def log_line(state):
-    with open(os.path.join(state, "log", "daemon.log"), encoding="utf-8") as log:
-        return [json.loads(line) for line in log if '"aside"' in line][-1]
+    def newest():
+        with open(os.path.join(state, "log", "daemon.log"), encoding="utf-8") as log:
+            return next((json.loads(line) for line in log if '"moved_aside"' in line and line.endswith("\n")), None)
+
+    return eventually(newest, "a line in the log")
 
 
 def doctor(state):
@@ -111,7 +114,7 @@ def doctor(state):
     return next(check for check in checks if check["name"] == "moved aside")
 
 
-def ls_runs(scene):
+def run_ids(scene):
     return [run["runId"] for run in scene.wire.call("runs.list", {})]
 
 
@@ -120,7 +123,7 @@ def scene(start_daemon, tmp_path):
     home = tmp_path / "home"
     (home / "project").mkdir(parents=True)
     make_project(home / "project")
-    made = Scene(start_daemon(None, "--log", "json", env={"HOME": str(home)}), home / "project")
+    made = Scene(start_daemon(None, "--log", "human", env={"HOME": str(home)}), home / "project")
     made.note("SessionStart")
     yield made
     made.close()
@@ -154,7 +157,7 @@ def test_a_store_of_our_number_is_not_touched(worked):
     restart(worked)
     assert asides(worked.state) == []
     assert doctor(worked.state)["result"] == "ok"
-    worked.daemon.stop()
+    halt(worked)
     assert (files(worked.state), rows(worked.state)) == (before, known)
     restart(worked)
     worked.undo(worked.run_id)
@@ -168,7 +171,7 @@ def test_a_store_of_another_number_is_moved_aside_whole_and_named(worked, was):
         put(worked.state, "house", NUMBER, {"text": str(was)})
     before, known = files(worked.state), rows(worked.state)
     restart(worked)
-    assert ls_runs(worked) == []
+    assert run_ids(worked) == []
     assert [space["path"] for space in worked.wire.call("spaces.list", {})] == [str(worked.root)]
     aside = only_aside(worked.state)
     assert aside.endswith(f"-runs-format-{was}")
@@ -179,11 +182,13 @@ def test_a_store_of_another_number_is_moved_aside_whole_and_named(worked, was):
     assert (line["directory"], line["level"]) == (aside, "warning")
     assert f"format {was}" in line["holds"]
     assert f"rm -r '{aside}'" in line["next"]
-    told = doctor(worked.state)
-    assert told["result"] == "info"
-    assert aside in told["message"]
-    assert " MB" in told["message"]
-    assert f"rm -r '{aside}'" in told["fix"]
+    # And on the terminal.
+    eventually(lambda: f"directory={aside}" in worked.daemon.log_text(), "a line on the terminal")
+    said = doctor(worked.state)
+    assert said["result"] == "info"
+    assert aside in said["message"]
+    assert " MB" in said["message"]
+    assert f"rm -r '{aside}'" in said["fix"]
     # What is new works, in the space that was there.
     worked.note("SessionStart")
     run_id = worked.run("rm -rf node_modules")["runId"]
@@ -194,7 +199,7 @@ def test_a_store_of_another_number_is_moved_aside_whole_and_named(worked, was):
     # Named for as long as it is there, and moved once.
     restart(worked)
     assert only_aside(worked.state) == aside
-    assert run_id in ls_runs(worked)
+    assert run_id in run_ids(worked)
     shutil.rmtree(aside)
     assert doctor(worked.state)["result"] == "ok"
 
@@ -256,7 +261,7 @@ def assert_nothing_half(state, before, known):
     """Rows and number go together, no directory is nowhere, and what has its last name is whole."""
     left = rows(state)
     assert left in (known, {table: [] for table in TABLES})
-    here = [each for each in (state, *(os.path.join(state, "aside", name) for name in asides(state)))]
+    here = (state, *(os.path.join(state, "aside", name) for name in asides(state)))
     assert {path: each for place in here for path, each in files(place).items()} == before
     if left != known or any(not name.endswith(".unfinished") for name in asides(state)):
         assert left != known
@@ -300,9 +305,9 @@ def test_a_start_that_is_killed_at_any_step_loses_nothing_and_the_next_one_finis
 def test_doctor_warns_of_what_is_not_all_moved(worked):
     make_old(worked.state)
     assert not open_in_fork(worked.state, dies_at="store.commit:before")
-    told = doctor(worked.state)
-    assert told["result"] == "warn"
-    assert "the next start goes on" in told["fix"]
+    said = doctor(worked.state)
+    assert said["result"] == "warn"
+    assert "the next start goes on" in said["fix"]
 
 
 def test_what_another_bascule_had_begun_to_move_is_put_back_by_the_one_that_can_read_it(worked):
@@ -310,7 +315,7 @@ def test_what_another_bascule_had_begun_to_move_is_put_back_by_the_one_that_can_
     assert not open_in_fork(worked.state, dies_at="store.commit:before", format_=OURS + 1)
     assert files(worked.state) == {}
     restart(worked)
-    worked.daemon.stop()
+    halt(worked)
     assert (files(worked.state), rows(worked.state)) == (before, known)
     restart(worked)
     worked.undo(worked.run_id)
@@ -327,26 +332,48 @@ def up(state):
     return done.output
 
 
-def test_a_disk_without_room_is_a_refusal_that_says_what_to_do(worked, mount_small, short_path):
+@pytest.fixture
+def mount():
+    """`mount(megabytes)`: a disk of that size, in a folder with a short name."""
+    if os.getuid() != 0:
+        assert os.environ.get("CI") != "true", "only root can mount a disk small enough to fill"
+        pytest.skip("only root can mount a disk")
+    with short_dir() as folder:
+        state = f"{folder}/m"
+        os.mkdir(state, 0o700)
+
+        def make(megabytes):
+            command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0700", "tmpfs", state]
+            done = subprocess.run(command, capture_output=True, check=False)
+            if done.returncode:
+                assert os.environ.get("CI") != "true", done.stderr
+                pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
+            return state
+
+        yield make
+        # Lazily: a process that a failed test left behind must not keep the mount.
+        subprocess.run(["umount", "-l", state], check=False)
+
+
+def test_a_disk_without_room_is_a_refusal_that_says_what_to_do(worked, mount, tmp_path):
     make_old(worked.state)
-    state = str(short_path / "m")
     with open(f"{worked.state}/bascule.db", "rb") as database:
         megabytes = 2 + os.fstat(database.fileno()).st_size // 2**20
     used = int(
         subprocess.run(["du", "-sm", worked.state], capture_output=True, text=True, check=True).stdout.split()[0]
     )
-    mount_small(Path(state), f"{used + megabytes + 2}m")
+    state = mount(used + megabytes + 2)
     shutil.copytree(worked.state, state, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
-    before, known = files(state), rows_elsewhere(state, short_path)
+    before, known = files(state), rows_elsewhere(state, tmp_path)
     fill(state)
-    told = up(state)
-    assert "keeps runs in format 1" in told
-    assert "make room there" in told
-    assert (files(state), rows_elsewhere(state, short_path)) == (before, known)
+    said = up(state)
+    assert "keeps runs in format 1" in said
+    assert "make room there" in said
+    assert (files(state), rows_elsewhere(state, tmp_path)) == (before, known)
     os.unlink(f"{state}/ballast")
     assert open_in_fork(state)
     aside = only_aside(state)
-    assert (files(aside), rows_elsewhere(aside, short_path)) == (before, known)
+    assert (files(aside), rows_elsewhere(aside, tmp_path)) == (before, known)
 
 
 def rows_elsewhere(state, place):
@@ -369,7 +396,7 @@ def fill(state):
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_of_our_number_that_cannot_be_read_is_a_refusal_that_names_it(worked, table):
     put(worked.state, table, "odd", {"row": "run", "segment": 1})
-    told = up(worked.state)
-    assert f"{table} row 'odd' cannot be read: " in told
-    assert "start the version of Bascule that wrote it" in told
+    said = up(worked.state)
+    assert f"{table} row 'odd' cannot be read: " in said
+    assert "start the version of Bascule that wrote it" in said
     assert asides(worked.state) == []
