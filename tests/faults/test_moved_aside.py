@@ -184,11 +184,11 @@ def test_a_store_of_another_number_is_moved_aside_whole_and_named(worked, was):
     assert f"rm -r '{aside}'" in line["next"]
     # And on the terminal.
     eventually(lambda: f"directory={aside}" in worked.daemon.log_text(), "a line on the terminal")
-    said = doctor(worked.state)
-    assert said["result"] == "info"
-    assert aside in said["message"]
-    assert " MB" in said["message"]
-    assert f"rm -r '{aside}'" in said["fix"]
+    answer = doctor(worked.state)
+    assert answer["result"] == "info"
+    assert aside in answer["message"]
+    assert " MB" in answer["message"]
+    assert f"rm -r '{aside}'" in answer["fix"]
     # What is new works, in the space that was there.
     worked.note("SessionStart")
     run_id = worked.run("rm -rf node_modules")["runId"]
@@ -305,9 +305,9 @@ def test_a_start_that_is_killed_at_any_step_loses_nothing_and_the_next_one_finis
 def test_doctor_warns_of_what_is_not_all_moved(worked):
     make_old(worked.state)
     assert not open_in_fork(worked.state, dies_at="store.commit:before")
-    said = doctor(worked.state)
-    assert said["result"] == "warn"
-    assert "the next start goes on" in said["fix"]
+    answer = doctor(worked.state)
+    assert answer["result"] == "warn"
+    assert "the next start goes on" in answer["fix"]
 
 
 def test_what_another_bascule_had_begun_to_move_is_put_back_by_the_one_that_can_read_it(worked):
@@ -366,9 +366,9 @@ def test_a_disk_without_room_is_a_refusal_that_says_what_to_do(worked, mount, tm
     shutil.copytree(worked.state, state, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
     before, known = files(state), rows_elsewhere(state, tmp_path)
     fill(state)
-    said = up(state)
-    assert "keeps runs in format 1" in said
-    assert "make room there" in said
+    answer = up(state)
+    assert "keeps runs in format 1" in answer
+    assert "make room there" in answer
     assert (files(state), rows_elsewhere(state, tmp_path)) == (before, known)
     os.unlink(f"{state}/ballast")
     assert open_in_fork(state)
@@ -396,7 +396,7 @@ def fill(state):
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_of_our_number_that_cannot_be_read_is_a_refusal_that_names_it(worked, table):
     put(worked.state, table, "odd", {"row": "run", "segment": 1})
-    said = up(worked.state)
-    assert f"{table} row 'odd' cannot be read: " in said
-    assert "start the version of Bascule that wrote it" in said
+    answer = up(worked.state)
+    assert f"{table} row 'odd' cannot be read: " in answer
+    assert "start the version of Bascule that wrote it" in answer
     assert asides(worked.state) == []
