@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bascule.foundation.errors import Forbidden, PolicyDenied, ProofRequired
-from bascule.kernel.call import BROWSER, LOCAL, PERSON, Call, ConsoleSession, Grade, agent_principal
+from bascule.kernel.call import BROWSER, LOCAL, PERSON, Call, ConsoleSession, Grade, ShownBy, agent_principal
 from bascule.kernel.identity.proofs import call_digest
 from bascule.kernel.rows import (
     BROWSER_PAGE,
@@ -42,6 +42,9 @@ class FakeProofs:
 
     def make(self, proof_id: str, session_id: str, method: str, params: Any) -> None:
         self.made.add(Taken(proof_id, session_id, method, call_digest(method, params)))
+
+    def shown_by(self, proof_id: str) -> ShownBy | None:
+        return "passkey"
 
     def take(self, proof_id: str, session_id: str, method: str, digest: str) -> str | None:
         wanted = Taken(proof_id, session_id, method, digest)

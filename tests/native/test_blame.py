@@ -5,19 +5,32 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from bascule.workspace.blame import NOT_HELD, Owner, Work, blame, spans
+from bascule.workspace.blame import NOT_HELD, Came, Origin, Owner, State, Work, blame, resume, spans
+from bascule.workspace.blaming import Look, taken_away
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
 from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
 
 
-def owners(works, now):
+def traced(works, now, read, origin=lambda came: None):
+    """`origin`: which file another one was before."""
+    tracing, answer = blame(works, now, read), None
+    while isinstance(found := resume(tracing, answer), Came):
+        answer = origin(found)
+    return found
+
+
+def owners(works, now, origin=lambda came: None):
     """With versions that are their own text."""
-    return [(owner.by, owner.run_id) for owner in blame(works, now, str.splitlines)]
+    return [(owner.by, owner.run_id) for owner in traced(works, now, str.splitlines, origin)]
 
 
 # -- versions in a row --
@@ -81,6 +94,89 @@ def test_a_history_of_edits_has_the_writers_of_a_plain_model(seed):
             works.append(Work(run, clock, clock + 5, before, "".join(f"{text}\n" for text, _ in lines)))
         clock += 10
     assert owners(works, "".join(f"{text}\n" for text, _ in lines)) == [owner for _, owner in lines]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_history_with_renames_has_the_writers_of_a_plain_model(seed, tmp_path):
+    """Real files and real trees. A line is a text of its own, and goes with its file to another name.
+
+    A file with less than half of its lines left is another file, whose lines are all of the run that made it.
+    """
+    rng = random.Random(seed)
+    root = tmp_path / "project"
+    root.mkdir()
+    points = GitCheckpoints(str(tmp_path / "points")).open("spc_1", WorkspaceFiles(forbidden=()).open_root(str(root)))
+    files = {f"old{number}": [(f"old {number} {line}", ("before", None)) for line in range(6)] for number in range(3)}
+    names = (f"d{number % 3}/f{number}" for number in count())
+    works, counts, run = [], Counter(), None
+
+    def write():
+        for path in [path for path in root.rglob("*") if path.is_file()]:
+            path.unlink()
+        for name, lines in files.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text("".join(f"{text}\n" for text, _ in lines))
+        return points.take()
+
+    for number in range(rng.randrange(5, 20)):
+        # Never a person twice: between two trees is one step.
+        run = None if run and rng.randrange(4) == 0 else f"run {number}"
+        owner = ("run", run) if run else ("nobody known" if works else "before", None)
+        before = write()
+        for name in rng.sample(sorted(files), rng.randrange(min(3, len(files)) + 1)):
+            was = files.pop(name)
+            lines = list(was)
+            for each in range(rng.randrange(3)):
+                at = rng.randrange(len(lines) + 1)
+                lines[at : at + rng.randrange(3)] = [(f"{number} {name} {each}", owner)]
+            what = rng.choice(["edit", "rename", "rename", "remove"])
+            if what == "rename":
+                kept = len([line for line in lines if line in was])
+                same = 2 * kept >= max(len(lines), len(was))
+                counts["followed" if same else "another"] += 1
+                # What a person did before the first run is as old as the rest, whatever it was called.
+                files[next(names)] = lines if same else [(text, owner) for text, _ in lines]
+            elif what == "edit" or len(files) < 2:
+                files[name] = lines
+        if rng.randrange(3) == 0:
+            files[next(names)] = [(f"new {number} {line}", owner) for line in range(rng.randrange(1, 8))]
+        if run:
+            works.append((run, 10 * number, 10 * number + 5, before, write()))
+    now = write()
+    wrong = []
+    for name, lines in files.items():
+        look = Look(State("spc_1", now), 0, name)
+        if found_by_trees(points, look, works) != [owner for _, owner in lines]:
+            wrong.append(name)
+    assert wrong == []
+    assert counts["followed"]
+
+
+def found_by_trees(points, look, works):
+    """The owners of a file of real trees, as the daemon finds them."""
+
+    def versions(*trees):
+        found = points.versions(trees, look.place)
+        look.held |= {version: points for version in found if version is not None}
+        return found
+
+    def works_there():
+        found = iter(versions(*[tree for work in works for tree in work[3:]]))
+        return [
+            Work(run, began, ended, next(found), next(found), states=(State("spc_1", old), State("spc_1", new)))
+            for run, began, ended, old, new in works
+        ]
+
+    def origin(came):
+        since, until = came.since.state, came.until.state or look.now
+        found = taken_away(look, points, since.tree, until.tree, (look.place, came.until.version))
+        if found is None:
+            return None
+        look.place = found[0]
+        return Origin(found[1], works_there())
+
+    found = traced(works_there(), *versions(look.now.tree), look.lines, origin)
+    return [(owner.by, owner.run_id) for owner in found]
 
 
 # -- the daemon --
@@ -190,6 +286,6 @@ def test_a_long_history_of_a_long_file_is_told_at_once():
             lines[rng.randrange(len(lines))] = f"{number} {rng.random()}"
         works.append(Work(f"run {number}", number * 10, number * 10 + 5, before, version()))
     began = time.thread_time()
-    found = blame(works, version(), versions.__getitem__)
+    found = traced(works, version(), versions.__getitem__)
     assert time.thread_time() - began < 1
     assert len(found) == 2_000

@@ -26,7 +26,7 @@ from bascule.foundation.errors import NotFound, Overloaded, Unavailable
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.blob import Blob
-from bascule.kernel.call import Call, Principal
+from bascule.kernel.call import Call, Principal, shown_by
 from bascule.kernel.consent.blocks import Block, lines_of
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import rule_text, timed_text
@@ -89,6 +89,7 @@ class Consent:
             offer=params.offer,
             minutes=params.minutes,
             reason=params.reason,
+            by=shown_by(call),
         )
         asked = approval.question
         tx.subject = approval.approval_id

@@ -29,7 +29,7 @@ from bascule.admin.passkeys import Passkeys, public_key
 from bascule.admin.person import Person
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound
-from bascule.kernel.call import PERSON, Call, Grade
+from bascule.kernel.call import PERSON, Call, Grade, ShownBy
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import rule_text
 from bascule.kernel.gate import Gate
@@ -145,7 +145,8 @@ class Proving:
         if challenge.statement.purpose == SIGN_IN:
             return self._sign_in(challenge, tx, passkey_id)
         proof = self._proofs.prepare()
-        tx.after.append(lambda: self._proofs.issue(proof, challenge))
+        by: ShownBy = "passphrase" if passkey_id is None else "passkey"
+        tx.after.append(lambda: self._proofs.issue(proof, challenge, by))
         tx.subject = proof.proof_id
         return ProveResult(proof_id=proof.proof_id, expires_at=rfc3339(proof.expires_at))
 

@@ -46,6 +46,7 @@ def _prove(call: Call, session: ConsoleSession, method: Mounted, proofs: ProofBo
     spent = None
     if proofs is not None and session.proof_id is not None:
         digest = call_digest(method.name, call.params)
+        session.by = proofs.shown_by(session.proof_id)
         spent = proofs.take(session.proof_id, session.session_id, method.name, digest)
     if spent is None:
         raise _required(method.name, grade)

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NewType
+from typing import Any, Literal, NewType, TypeAlias
 
 import msgspec
 
@@ -89,10 +89,14 @@ class Grade(IntEnum):
         return self.name.lower()
 
 
+# How a person shows that they are one.
+ShownBy: TypeAlias = Literal["passkey", "passphrase"]
+
+
 class ConsoleSession:
     """The session of the console that one request came with. Made by the door, for this request alone."""
 
-    __slots__ = ("grade", "proof_id", "session_id", "spent")
+    __slots__ = ("by", "grade", "proof_id", "session_id", "spent")
 
     def __init__(self, session_id: str, grade: Grade, proof_id: str | None = None) -> None:
         self.session_id = session_id
@@ -101,6 +105,8 @@ class ConsoleSession:
         self.proof_id = proof_id
         # The id of the proof that the gate spent for this call; the record of the call names it.
         self.spent: str | None = None
+        # What was shown for it.
+        self.by: ShownBy | None = None
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -125,6 +131,11 @@ def proof_of(call: Call) -> dict[str, str]:
     """What the record of a call says of the proof that was spent on it, as a part of its details."""
     spent = call.session.spent if call.session is not None else None
     return {"proof": spent} if spent is not None else {}
+
+
+def shown_by(call: Call) -> ShownBy | None:
+    """What the person has shown for this call: over a link connection the passphrase, which unlocked it."""
+    return call.session.by if call.session is not None else "passphrase"
 
 
 _SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id", "game_id")

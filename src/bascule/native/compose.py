@@ -5,7 +5,9 @@ from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import NATIVE_RUNS
 from bascule.native.machine.local import LocalMachine
 from bascule.native.service import Native
+from bascule.native.settings import NativeSettings
 
 
 def make_native(kernel: KernelServices, ports: Ports) -> Bridge:
-    return Native(kernel, ports.need(NATIVE_RUNS), LocalMachine(paths.home())).bridge()
+    settings = kernel.config.of(NativeSettings)
+    return Native(kernel, ports.need(NATIVE_RUNS), LocalMachine(paths.home()), settings).bridge()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.settings import Settings
     from bascule.kernel.tool import Tool
 
 
@@ -34,6 +35,11 @@ class NativeDeclared(Declared):
             "standard": native_rules.STANDARD,
             "permissive": native_rules.PERMISSIVE,
         }
+
+    def settings(self) -> "type[Settings]":
+        from bascule.native.settings import NativeSettings
+
+        return NativeSettings
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
         from bascule.native.records import ModeRecord

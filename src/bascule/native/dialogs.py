@@ -82,3 +82,19 @@ def question_of(hook: Hook, root: str) -> QuestionParams:
         edits=edits,
         whole=whole,
     )
+
+
+def hook_of(question: QuestionParams) -> Hook:
+    """The call that a question is about, as far as its answer depends on it."""
+    return Hook(
+        client=question.client,
+        name="question",
+        moment="question",
+        session="",
+        cwd=question.cwd,
+        kind=question.kind,
+        command=question.command,
+        paths=tuple(question.paths),
+        url=question.url,
+        unsandboxed=question.unsandboxed,
+    )

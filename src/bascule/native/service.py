@@ -28,7 +28,7 @@ from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Nothing
 from bascule.native import answers, rows, texts
 from bascule.native.declared import NativeDeclared
-from bascule.native.dialogs import Dialogs, question_of
+from bascule.native.dialogs import Dialogs, hook_of, question_of
 from bascule.native.hooks import Hook, Unreadable, read
 from bascule.native.judging import UNREADABLE, Judge, Judged
 from bascule.native.modes import Modes
@@ -48,9 +48,12 @@ from bascule.native.protocol import (
     SessionsParams,
 )
 from bascule.native.sessions import OpenCall, Session, Sessions
+from bascule.native.settings import NativeSettings
 from bascule.native.tally import Tally
 from gabp import codec
 
+# Of what an agent was asked, where that is kept: enough to know it again.
+MAX_PROMPT_CHARS = 200
 # More is read on a thread: a whole output that comes with a call's end takes tens of milliseconds.
 MAX_READ_AT_ONCE = 64 * 1024
 # What is under way when the daemon stops: the checkpoint after a call.
@@ -61,12 +64,13 @@ LEFT_SECONDS = 10 * 60.0
 
 
 class Native:
-    def __init__(self, kernel: KernelServices, runs: NativeRuns, machine: Machine) -> None:
+    def __init__(self, kernel: KernelServices, runs: NativeRuns, machine: Machine, settings: NativeSettings) -> None:
         self._clock = kernel.clock
         self._journal = kernel.journal
         self._gate = kernel.gate
         self._events = kernel.events
         self._key = kernel.key
+        self._keep_prompts = settings.native_keep_prompts
         self._runs = runs
         self._machine = machine
         # Ends of calls that wait for processes which the calls have left.
@@ -137,7 +141,8 @@ class Native:
             **({"agent": hook.agent} if hook.agent is not None else {}),
             **self._written(*texts.cut(hook.edits)),
         }
-        began = await self._keep(found, session, judged, gone) if judged.may_write and not stops else None
+        yes = self._said_yes(hook, mode, verdict)
+        began = await self._keep(found, session, judged, yes, gone) if judged.may_write and not stops else None
         run_id, note = (began.run_id, began.note) if began is not None else (None, None)
         if began is not None:
             effect.details["run"] = began.run_id
@@ -153,6 +158,7 @@ class Native:
             cwd=session.directory,
             root=judged.root,
             began_ticks=ticks,
+            about=self._about(hook),
         )
         lost = self.sessions.began(session, begun)
         if lost is not None:
@@ -181,7 +187,12 @@ class Native:
         return self.modes.of(params.client, root) if found.hook.cwd else self.modes.strictest(params.client)
 
     async def _keep(
-        self, found: Hook | Unreadable, session: Session, judged: Judged, gone: Leavable[HookAnswer]
+        self,
+        found: Hook | Unreadable,
+        session: Session,
+        judged: Judged,
+        yes: tuple[str, ...],
+        gone: Leavable[HookAnswer],
     ) -> Began:
         hook = _known(found)
         return await self._runs.begin(
@@ -191,8 +202,10 @@ class Native:
                 pid=session.pid or 0,
                 agent=session.agent,
                 prompt=session.prompt,
+                asked=session.asked,
                 tool=hook.tool or "",
                 title=found.title,
+                said_yes=yes,
                 root=judged.root,
                 writes=judged.writes,
                 only_these=hook.kind == "write" and bool(judged.writes) and all(map(_is_absolute, judged.writes)),
@@ -201,6 +214,17 @@ class Native:
             gone,
         )
 
+    def _said_yes(self, hook: Hook, mode: Mode, verdict: Verdict | None) -> tuple[str, ...]:
+        """Before the call; a question at the desk is answered later (`answered`)."""
+        if mode != "enforce":
+            return (f"nobody: {mode}",)
+        if verdict is None or verdict.decision is Decision.DENY:
+            return ()
+        if verdict.decision is Decision.ALLOW:
+            words = self._gate.desk.who_said_yes(rule=verdict.rule, timed_rule=verdict.timed_rule, approval_id=None)
+            return (words,)
+        return () if answers.needs_desk(hook.client, verdict) else ("client: its own dialog",)
+
     # -- questions --
 
     async def question(self, call: Call, params: QuestionParams) -> Resolution:
@@ -208,18 +232,7 @@ class Native:
 
         A client that has opened its own dialog asks, whatever our rules say: what they allow is not a person's yes.
         """
-        hook = Hook(
-            client=params.client,
-            name="question",
-            moment="question",
-            session="",
-            cwd=params.cwd,
-            kind=params.kind,
-            command=params.command,
-            paths=tuple(params.paths),
-            url=params.url,
-            unsandboxed=params.unsandboxed,
-        )
+        hook = hook_of(params)
         if texts.length_of(params.edits) > texts.MAX_SHOWN_CHARS:
             # What hooks are answered with is cut already.
             raise InvalidRequest(
@@ -250,6 +263,11 @@ class Native:
     def answered(self, call: Call, params: QuestionParams, effect: RecordedEffect) -> HookAnswer:
         """A person has said yes, or no rule asks any more."""
         effect.details |= {"client": params.client, "record": "answered", **self._written(params.edits, params.whole)}
+        asked = self.sessions.asked(params.client, params.dialog, self._about(hook_of(params)))
+        if asked is not None and asked.run_id is not None:
+            asked.answered = True
+            effect.details["run"] = asked.run_id
+            self._runs.said_yes(asked.run_id, self._gate.effects.who_said_yes(effect))
         if params.dialog is None:
             return HookAnswer(record="answered")
         effect.details["session"] = params.dialog
@@ -361,6 +379,7 @@ class Native:
             self._dialogs.close(hook.client, hook.session)
         if hook.moment == "prompt" and hook.prompt is not None:
             session.prompt = self._digest(hook.prompt)
+            session.asked = hook.prompt[:MAX_PROMPT_CHARS] if self._keep_prompts else None
         if hook.moment == "start" and hook.cwd is not None:
             self._tasks.start(self._warm(hook.cwd), f"first checkpoint for {hook.session}")
         if hook.moment in ("stop", "stop_failed", "end") and hook.agent is None:

@@ -46,6 +46,9 @@ class OpenCall(msgspec.Struct, kw_only=True):
     # The project, and since when processes that start may be its own; 0 of a call that starts none.
     root: str
     began_ticks: int
+    # A digest of what it does, which a question about it has too; and whether one was answered with yes.
+    about: str
+    answered: bool = False
 
 
 class Session:
@@ -67,6 +70,8 @@ class Session:
         self.steering: OrderedDict[str, str] = OrderedDict()
         # A keyed digest of what it was asked last.
         self.prompt: str | None = None
+        # The beginning of it, where that is kept.
+        self.asked: str | None = None
         self.calls = 0
         # Calls that went on without an undo; and what of the last one that may have changed something has none.
         self.without_undo = 0
@@ -225,6 +230,17 @@ class Sessions:
         session.open[call.key] = call
         session.announce([call.key])
         return session.open.popitem(last=False)[1] if len(session.open) > MAX_OPEN else None
+
+    def asked(self, client: str, name: str | None, about: str) -> OpenCall | None:
+        """The newest call that a question is about: an agent that was refused tries the same again."""
+        calls = [
+            call
+            for session in self._sessions.values()
+            if session.client == client and name in (None, session.name)
+            for call in session.open.values()
+            if call.about == about and not call.answered
+        ]
+        return calls[-1] if calls else None
 
     def ended(self, session: Session, key: str) -> OpenCall | None:
         if key not in session.open:

@@ -123,6 +123,12 @@ class NativeRuns:
             run = opening.result()
             self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
 
+    def said_yes(self, run_id: str, yes: str) -> None:
+        """The record of its end keeps it."""
+        run = self._runs.live.get(run_id)
+        if run is not None:
+            run.record = msgspec.structs.replace(run.record, said_yes=(yes,))
+
     def left_running(self, run_id: str, why: str) -> bool:
         run = self._runs.live.get(run_id)
         if run is None or run.ending:
@@ -280,12 +286,14 @@ class NativeRuns:
             status=RUNNING,
             operations=1,
             background=True,
+            said_yes=work.said_yes,
             native=NativeCall(
                 client=work.client,
                 session=work.session,
                 pid=work.pid,
                 agent=work.agent,
                 prompt=work.prompt,
+                asked=work.asked,
                 tool=work.tool,
                 title=work.title,
             ),

@@ -11,8 +11,9 @@ from bascule.kernel.consent.records import Approval
 from bascule.kernel.consent.records import Question as Asked
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.passage import Passage
-from bascule.kernel.policy.decision import Verdict
+from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
+from bascule.kernel.rows import Effect
 from bascule.workspace import previews
 from bascule.workspace.acts import Acted
 from bascule.workspace.events import type_of
@@ -151,6 +152,12 @@ class OperationPassage(Passage):
         if run.record.on_copy:
             details["copy"] = True
         approved = approval_id is not None and isinstance(self.operation, ShellOperation)
+        if self.method.row.effect is not Effect.READ and (
+            approval_id is not None or verdict.decision is Decision.ALLOW
+        ):
+            # On a copy an operation that asks has nobody's yes yet.
+            yes = self.gate.desk.who_said_yes(rule=verdict.rule, timed_rule=verdict.timed_rule, approval_id=approval_id)
+            run.record = run.record.with_yes(yes)
         run.sealed = resolution.bound["files"] if approved else {}
         # The end of the last operation and the beginning of this one are one write.
         with runner.journal.together():

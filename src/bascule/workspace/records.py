@@ -82,8 +82,9 @@ class NativeCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     # The client's process, and the handle of the session's agent: whose work it is.
     pid: int = 0
     agent: str | None = None
-    # A keyed digest; what was asked is not kept.
+    # A keyed digest of what was asked; and its beginning, where a setting says that it is kept (native_keep_prompts).
     prompt: str | None = None
+    asked: str | None = None
     tool: str
     # The command, or the paths; cut.
     title: str
@@ -175,6 +176,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     question: RunQuestion | None = None
     # Why it cannot be undone, or how it ended.
     note: str | None = None
+    # Who said yes to what it did: `person: passkey`, `timed rule: NAME, ID`, `rule: NAME`, `client: its own dialog`,
+    # `nobody: observe`.
+    said_yes: tuple[str, ...] = ()
     # What it left that other programs of the user obey, one sentence each.
     steering: tuple[str, ...] = ()
     # Its events made room for those of newer runs.
@@ -182,6 +186,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     worked_ms: int = 0
     # Items of its stream so far: a reader that comes back after a restart asks for what comes after its last one.
     seq: int = 0
+
+    def with_yes(self, yes: str) -> "RunRecord":
+        return self if yes in self.said_yes else msgspec.structs.replace(self, said_yes=(*self.said_yes, yes))
 
     @property
     def left_changes(self) -> bool:

@@ -46,4 +46,7 @@ class RunView(Result, frozen=True, kw_only=True):
     undoable: bool = False
     undone: bool = False
     note: str | None = None
+    # Who said yes to it: `person: passkey`, `person: passphrase`, `timed rule: NAME, ID`, `rule: NAME`,
+    # `client: its own dialog`; or `nobody: observe` where nobody was asked, because hooks decide nothing.
+    said_yes: list[str] = []
     steering: list[str] = []

@@ -15,7 +15,7 @@ from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.foundation.ids import new_id
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
-from bascule.kernel.call import Call, Principal
+from bascule.kernel.call import Call, Principal, shown_by
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
@@ -322,6 +322,7 @@ class Runs:
             question.approval_id,
             approve=params.approval.decision == "approved",
             reason=params.approval.reason,
+            by=shown_by(call),
         )
         tx.subject = record.run_id
         tx.details = {"approval": question.approval_id, "decision": params.approval.decision}

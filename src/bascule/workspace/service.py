@@ -51,6 +51,7 @@ from bascule.workspace.ports import (
 )
 from bascule.workspace.processes import Process, Processes
 from bascule.workspace.protocol import (
+    DiffResult,
     EventsMessage,
     ProcessesListParams,
     ProcessLogs,
@@ -247,7 +248,7 @@ class Workspace:
                 rows.RUNS_CANCEL.bind(self.runs.cancel),
                 rows.RUNS_DIFF.bind(self.diff),
                 rows.RUNS_UNDO.bind(self.history.undo, resolve=self._resolve_undo),
-                rows.RUNS_COMMIT.bind(self.history.commit, resolve=self.history.resolve_commit),
+                rows.RUNS_COMMIT.bind(self.commit, resolve=self.history.resolve_commit),
                 rows.PROCESSES_START.bind(self.background.start, resolve=self.background.resolve),
                 rows.PROCESSES_LIST.bind(self.list_processes),
                 rows.PROCESSES_LOGS.bind(self.read_logs),
@@ -359,6 +360,12 @@ class Workspace:
 
     def blame(self, call: Call, params: BlameParams) -> "asyncio.Future[Any]":
         return self._do(self.blamer.blame(params), "spaces.blame")
+
+    async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
+        result = await self.history.commit(call, params, effect)
+        yes = self._gate.effects.who_said_yes(effect)
+        effect.changes.append(lambda tx: self.book.put(tx, self.book.find(params.run_id).with_yes(yes)))
+        return result
 
     def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
         return self._do(self.history.diff(params), "runs.diff")

@@ -16,7 +16,7 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
-from bascule.kernel.call import DAEMON, Principal, agent_principal
+from bascule.kernel.call import DAEMON, Principal, ShownBy, agent_principal
 from bascule.kernel.consent.blocks import length_of
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.pictures import QuestionPictures
@@ -156,12 +156,13 @@ class Desk:
         offer: int | None = None,
         minutes: int = 10,
         reason: str | None = None,
+        by: ShownBy | None = None,
     ) -> tuple[Approval, TimedRule | None]:
         """Record the person's decision. The caller has made sure that it is the person's."""
         approval = self.find(approval_id)
         self._must_wait(approval)
         now = self._clock.wall_ms()
-        decision: dict[str, Any] = {"decided_at": now, "decided_reason": reason}
+        decision: dict[str, Any] = {"decided_at": now, "decided_reason": reason, "decided_by": by}
         rule: TimedRule | None = None
         if not approve:
             decided = approval.moved(ApprovalState.DENIED, **decision)
@@ -228,6 +229,14 @@ class Desk:
         spent = approval.moved(ApprovalState.SPENT)
         tx.put(self.approvals, approval_id, spent)
         return spent
+
+    def who_said_yes(self, *, rule: str | None, timed_rule: str | None, approval_id: str | None) -> str:
+        """To a call that may be made, for its record: `person: passkey`, `timed rule: NAME, ID` or `rule: NAME`."""
+        if approval_id is not None:
+            approval = self.approvals.rows.get(approval_id)
+            by = approval.decided_by if approval is not None else None
+            return f"person: {by}" if by is not None else "person"
+        return f"timed rule: {timed_rule}, {rule}" if timed_rule is not None else f"rule: {rule}"
 
     def settle(self, tx: Transaction, approval_id: str, state: ApprovalState = ApprovalState.DONE) -> None:
         """What the grant was spent for is over (`done`), or a crash left nobody who knows (`unknown`)."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.kernel.call import Principal
+from bascule.kernel.call import Principal, ShownBy
 from bascule.kernel.consent.blocks import Block, Preview, blocks_of, length_of, text_of
 from bascule.kernel.consent.states import FINAL, ApprovalState, check_move
 from bascule.kernel.policy.rules import Rule
@@ -80,6 +80,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: Scope = Scope.ONCE
     decided_at: int | None = None
     decided_reason: str | None = None
+    # What the person showed for the answer.
+    decided_by: ShownBy | None = None
     # The timed rule that the answer made.
     rule_id: str | None = None
 

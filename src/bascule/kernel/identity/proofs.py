@@ -20,6 +20,7 @@ import msgspec
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import TooLarge
 from bascule.foundation.ids import new_id, new_token
+from bascule.kernel.call import ShownBy
 from bascule.kernel.plain_params import plain_params
 from bascule.wire.canonical import NotCanonical, canonical, digest
 
@@ -101,6 +102,7 @@ class _Issued(msgspec.Struct):
     calls: list[tuple[str, str]]
     until: float
     expires_at: int
+    by: ShownBy
 
 
 def call_digest(method: str, params: Any) -> str:
@@ -117,6 +119,9 @@ def challenge_of(statement: bytes) -> bytes:
 
 class ProofBook(Protocol):
     """What the gate asks."""
+
+    def shown_by(self, proof_id: str) -> ShownBy | None:
+        """What was shown for a proof that is not spent yet."""
 
     def take(self, proof_id: str, session_id: str, method: str, digest: str) -> str | None:
         """Spend the proof for exactly this call: its id for the ledger, or None."""
@@ -201,7 +206,7 @@ class Proofs:
         """The name of the proof to come; it counts once it is `issued`."""
         return Proof(proof_id=new_id("prf"), expires_at=self._clock.wall_ms() + round(self._proof_seconds * 1000))
 
-    def issue(self, proof: Proof, challenge: Challenge) -> None:
+    def issue(self, proof: Proof, challenge: Challenge, by: ShownBy = "passphrase") -> None:
         """The record of it is durable: from now on its calls may be made."""
         assert challenge.session_id is not None
         for old in [each for each, issued in self._issued.items() if not self._left(issued.until, issued.expires_at)]:
@@ -213,7 +218,12 @@ class Proofs:
             calls=[(each.method, each.digest) for each in challenge.calls],
             until=self._clock.monotonic() + self._proof_seconds,
             expires_at=proof.expires_at,
+            by=by,
         )
+
+    def shown_by(self, proof_id: str) -> ShownBy | None:
+        issued = self._issued.get(proof_id)
+        return issued.by if issued is not None else None
 
     def take(self, proof_id: str, session_id: str, method: str, digest: str) -> str | None:
         """Spend the proof for exactly this call: its id for the ledger, or None.

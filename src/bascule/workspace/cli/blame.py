@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import sys
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -26,23 +27,33 @@ _MEANS = {
     "nobody known": "it came while no agent was at work: from a person, or a program that Bascule does not see",
     "not known": "an older version of this file is not held: it was too large, or shut",
 }
+# Of a name, as git has them; other bytes are octal.
+_ESCAPES = {
+    **{ord(letter): f"\\{letter}" for letter in '"\\'},
+    **{code: f"\\{letter}" for code, letter in zip(b"\a\b\t\n\v\f\r", "abtnvfr", strict=True)},
+}
 _EPILOG = """\
 examples:
   bascule blame src/app.py             who wrote each line
-  bascule blame src/app.py:42          all about line 42
+  bascule blame src/app.py:42          all about line 42: who said yes, too
   bascule blame --porcelain FILE       for editors, as `git blame --porcelain`
 
-Lines are followed through later changes of the same file, not from one file to another.
+Lines are followed through later changes and to the file's former names: a file that comes in a call which takes away
+another one with at least half of the same lines is that file.
 """
 
 
 class _Line(NamedTuple):
     number: int
-    text: str
+    raw: bytes
     by: str
     run: dict[str, Any] | None
     # How many lines of one run begin with it; 0 in the middle of them.
     begins: int
+
+    @property
+    def text(self) -> str:
+        return self.raw.decode("utf-8", "replace")
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -116,7 +127,7 @@ def _lines(file: str, answer: dict[str, Any]) -> list[_Line]:
     return [
         _Line(
             number,
-            texts[number - 1].decode("utf-8", "replace"),
+            texts[number - 1],
             span["by"],
             runs.get(span.get("runId")),
             span["last"] - span["first"] + 1 if number == span["first"] else 0,
@@ -164,6 +175,8 @@ def _show_one(line: _Line) -> None:
         "tool": native["tool"] if native else None,
         "did": _what(run),
         "began": run["startedAt"],
+        "yes": "; ".join(run.get("saidYes", ())) or None,
+        "asked": run.get("prompt"),
     }
     for name, value in facts.items():
         if value is not None:
@@ -172,15 +185,42 @@ def _show_one(line: _Line) -> None:
 
 
 def _show_porcelain(lines: list[_Line], path: str) -> None:
+    """As git writes it, byte by byte, with one header more, `said-yes`."""
+    out: list[bytes] = []
     seen: set[str] = set()
     for line in lines:
-        commit = line.run["runId"].removeprefix("run_").ljust(40, "0") if line.run is not None else _NO_COMMIT[line.by]
+        run = line.run
+        commit = run["runId"].removeprefix("run_").ljust(40, "0") if run is not None else _NO_COMMIT[line.by]
         count = f" {line.begins}" if line.begins else ""
-        show(f"{commit} {line.number} {line.number}{count}")
+        heads = [f"{commit} {line.number} {line.number}{count}"]
         if commit not in seen:
             seen.add(commit)
-            when = int(datetime.fromisoformat(line.run["startedAt"]).timestamp()) if line.run is not None else 0
+            when = int(datetime.fromisoformat(run["startedAt"]).timestamp()) if run is not None else 0
             for role in ("author", "committer"):
-                show(f"{role} {_who(line)}\n{role}-mail <>\n{role}-time {when}\n{role}-tz +0000")
-            show(f"summary {_what(line.run) if line.run is not None else _MEANS[line.by]}\nfilename {visible(path)}")
-        show(f"\t{visible(line.text)}")
+                heads += [
+                    f"{role} {one_line(_who(line))}",
+                    f"{role}-mail <>",
+                    f"{role}-time {when}",
+                    f"{role}-tz +0000",
+                ]
+            if run is not None and run.get("saidYes"):
+                heads.append(f"said-yes {one_line('; '.join(run['saidYes']))}")
+            summary = _what(run) if run is not None else _MEANS[line.by]
+            heads += [f"summary {summary}", f"filename {_quoted(path)}"]
+        out += [head.encode() for head in heads]
+        out.append(b"\t" + line.raw)
+    if sys.stdout.isatty():
+        # No program reads it, and what a file holds must not act on a terminal.
+        show(visible(b"\n".join(out).decode("utf-8", "replace")))
+        return
+    sys.stdout.buffer.write(b"".join(each + b"\n" for each in out))
+    sys.stdout.buffer.flush()
+
+
+def _quoted(path: str) -> str:
+    """As git quotes a name that a line cannot hold as it is."""
+    name = os.fsencode(path)
+    if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in name):
+        return path
+    escaped = (_ESCAPES.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}") for byte in name)
+    return f'"{"".join(escaped)}"'
