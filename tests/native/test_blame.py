@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from bascule.testing.house import House
 from bascule.workspace.blame import NOT_HELD, Came, Origin, Owner, State, Work, blame, resume, spans
 from bascule.workspace.blaming import Look, taken_away
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
+from native_scene import Scene, git, make_project
 from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
@@ -121,25 +124,9 @@ def test_a_history_with_renames_has_the_writers_of_a_plain_model(seed, tmp_path)
     for number in range(rng.randrange(5, 20)):
         # Never a person twice: between two trees is one step.
         run = None if run and rng.randrange(4) == 0 else f"run {number}"
-        owner = ("run", run) if run else ("nobody known" if works else "before", None)
         before = write()
-        for name in rng.sample(sorted(files), rng.randrange(min(3, len(files)) + 1)):
-            was = files.pop(name)
-            lines = list(was)
-            for each in range(rng.randrange(3)):
-                at = rng.randrange(len(lines) + 1)
-                lines[at : at + rng.randrange(3)] = [(f"{number} {name} {each}", owner)]
-            what = rng.choice(["edit", "rename", "rename", "remove"])
-            if what == "rename":
-                kept = len([line for line in lines if line in was])
-                same = 2 * kept >= max(len(lines), len(was))
-                counts["followed" if same else "another"] += 1
-                # What a person did before the first run is as old as the rest, whatever it was called.
-                files[next(names)] = lines if same else [(text, owner) for text, _ in lines]
-            elif what == "edit" or len(files) < 2:
-                files[name] = lines
-        if rng.randrange(3) == 0:
-            files[next(names)] = [(f"new {number} {line}", owner) for line in range(rng.randrange(1, 8))]
+        owner = ("run", run) if run else ("nobody known" if works else "before", None)
+        counts += changed(rng, files, names, number, owner)
         if run:
             works.append((run, 10 * number, 10 * number + 5, before, write()))
     now = write()
@@ -150,6 +137,27 @@ def test_a_history_with_renames_has_the_writers_of_a_plain_model(seed, tmp_path)
             wrong.append(name)
     assert wrong == []
     assert counts["followed"]
+
+
+def changed(rng, files, names, number, owner):
+    """What one writer does to a project, as the model has it."""
+    counts = Counter()
+    for name in rng.sample(sorted(files), rng.randrange(min(3, len(files)) + 1)):
+        was = files.pop(name)
+        lines = list(was)
+        for each in range(rng.randrange(3)):
+            at = rng.randrange(len(lines) + 1)
+            lines[at : at + rng.randrange(3)] = [(f"{number} {name} {each}", owner)]
+        what = rng.choice(["edit", "rename", "rename", "remove"])
+        if what == "rename":
+            same = 2 * len([line for line in lines if line in was]) >= max(len(lines), len(was))
+            counts["followed" if same else "another"] += 1
+            files[next(names)] = lines if same else [(text, owner) for text, _ in lines]
+        elif what == "edit" or len(files) < 2:
+            files[name] = lines
+    if rng.randrange(3) == 0:
+        files[next(names)] = [(f"new {number} {line}", owner) for line in range(rng.randrange(1, 8))]
+    return counts
 
 
 def found_by_trees(points, look, works):
@@ -232,6 +240,49 @@ def test_an_undo_leaves_no_line_of_the_call(scene):
     assert run_id not in {each.get("runId") for each in found}
 
 
+def parsed(porcelain):
+    """As a script reads it: each line with the headers of its commit, and the names of these in their order."""
+    commits, lines, orders, current = {}, [], [], b""
+    for row in porcelain.split(b"\n")[:-1]:
+        if row.startswith(b"\t"):
+            lines.append((row[1:], commits[current]))
+        elif re.fullmatch(rb"[0-9a-f]{40} \d+ \d+( \d+)?", row):
+            current = row.split()[0]
+            if current not in commits:
+                commits[current] = {}
+                orders.append([])
+        else:
+            name, _, value = row.partition(b" ")
+            commits[current][name.decode()] = value
+            orders[-1].append(name.decode())
+    return lines, orders
+
+
+@pytest.mark.parametrize("name", ["src/m1.py", 'src/\ta "b"é.py'])
+def test_a_script_that_reads_gits_porcelain_reads_ours(scene, name):
+    file = scene.root / name
+    scene.run("echo x >> src/m1.py")
+    file.write_bytes(b"\tindented\n\xff is no utf-8\n\x1b[31mred\nlast\n")
+    git(scene.root, "add", "-A")
+    git(scene.root, "commit", "-q", "-m", "third")
+    done = [
+        subprocess.run(words, cwd=scene.root, capture_output=True, check=True, timeout=PATIENCE).stdout
+        for words in (
+            ["git", "blame", "--porcelain", name],
+            [BASCULE, "blame", "--porcelain", str(file), "--state-dir", scene.daemon.state_dir],
+        )
+    ]
+    (theirs, orders), (ours, our_orders) = map(parsed, done)
+    assert [text for text, _ in ours] == [text for text, _ in theirs] == file.read_bytes().split(b"\n")[:-1]
+    further = {"previous", "boundary", "said-yes"}
+    shapes = {tuple(each for each in order if each not in further) for order in [*orders, *our_orders]}
+    assert len(shapes) == 1
+    assert {head["filename"] for _, head in ours} == {head["filename"] for _, head in theirs}
+    for _, head in ours:
+        assert int(head["author-time"]) >= 0
+        assert head["author-tz"] == b"+0000"
+
+
 def test_git_reads_the_porcelain_as_it_reads_its_own(scene):
     """Not git itself, which makes it: its shape, line by line."""
     scene.run("echo new >> src/m1.py")
@@ -241,6 +292,194 @@ def test_git_reads_the_porcelain_as_it_reads_its_own(scene):
     assert {"author", "author-time", "summary", "filename"} <= {line.split(" ")[0] for line in lines}
     mine = next(number for number, line in enumerate(lines) if line.startswith("summary echo new"))
     assert lines[mine + 1] == "filename src/m1.py"
+
+
+FIVE = "printf 'one\\ntwo\\nthree\\nfour\\nfive\\n' > src/new.py"
+
+
+@pytest.mark.parametrize(
+    ("rename", "now"),
+    [
+        ("git add src/new.py && git mv src/new.py src/other.py && echo six >> src/other.py", "src/other.py"),
+        ("mv src lib && echo six >> lib/new.py", "lib/new.py"),
+        ("(cat src/new.py; echo six) > src/copy.py && rm src/new.py src/m4.py", "src/copy.py"),
+    ],
+)
+def test_lines_keep_their_call_under_another_name(scene, rename, now):
+    first = scene.run(FIVE)["runId"]
+    second = scene.run(rename)["runId"]
+    found = answer(scene, now)["lines"]
+    assert [(each["first"], each["last"], each["runId"]) for each in found] == [(1, 5, first), (6, 6, second)]
+
+
+def test_a_person_who_renames_a_file_takes_nobodys_lines(scene):
+    first = scene.run(FIVE)["runId"]
+    (scene.root / "src" / "new.py").rename(scene.root / "by-hand.py")
+    assert {each["runId"] for each in answer(scene, "by-hand.py")["lines"]} == {first}
+    # And once more, by a call, with the person's between two calls.
+    scene.run("mkdir -p deep && mv by-hand.py deep/again.py")
+    assert {each["runId"] for each in answer(scene, "deep/again.py")["lines"]} == {first}
+
+
+def test_a_file_that_is_mostly_another_is_no_rename(scene):
+    scene.run(FIVE)
+    second = scene.run("(head -n 2 src/new.py; echo 3; echo 4; echo 5) > src/other.py; rm src/new.py")["runId"]
+    assert {each["runId"] for each in answer(scene, "src/other.py")["lines"]} == {second}
+
+
+def test_a_copy_is_no_rename(scene):
+    scene.run(FIVE)
+    second = scene.run("cp src/new.py src/other.py")["runId"]
+    assert {each["runId"] for each in answer(scene, "src/other.py")["lines"]} == {second}
+
+
+# -- who said yes --
+
+
+def said(scene, path):
+    found = answer(scene, path)
+    (run,) = [run for run in found["runs"] if run["runId"] == found["lines"][-1]["runId"]]
+    return run["saidYes"]
+
+
+def enforce(scene):
+    scene.wire.call("native.mode", {"client": scene.client, "mode": "enforce"})
+
+
+def test_where_hooks_decide_nothing_nobody_was_asked(scene):
+    scene.run("echo new >> src/m1.py")
+    assert said(scene, "src/m1.py") == ["nobody: observe"]
+    last = len((scene.root / "src" / "m1.py").read_text().splitlines())
+    assert "yes:   nobody: observe" in command(scene, f"{scene.root}/src/m1.py:{last}")[1]
+    scene.wire.call("native.mode", {"client": "claude", "mode": "warn"})
+    scene.run("echo newer >> src/m1.py")
+    assert said(scene, "src/m1.py") == ["nobody: warn"]
+
+
+def test_where_hooks_decide_the_rule_is_named_and_a_clients_own_dialog(scene):
+    enforce(scene)
+    rule = scene.run("echo new >> src/m1.py")["rule"]
+    assert said(scene, "src/m1.py") == [f"rule: {rule}"]
+    assert scene.run("echo newer >> src/m1.py; git push --dry-run nowhere")["verdict"] == "ask"
+    assert said(scene, "src/m1.py") == ["client: its own dialog"]
+
+
+@pytest.mark.parametrize("client", ["claude", "codex"])
+def test_a_yes_at_the_desk_is_a_persons(house, client):
+    """Of what Codex cannot ask, and in the place of Claude Code's own dialog."""
+    house.call("local", "native.mode", {"client": client, "mode": "enforce"})
+    event = {"hook_event_name": "PreToolUse", "session_id": "s", "cwd": PROJECT, "tool_name": "Bash"}
+    event |= {"tool_input": {"command": "git push origin main"}, "tool_use_id": "t1"}
+    begun = patiently(house, house.begin("local", "native.before", {"client": client, "event": event}))
+    asked = begun.get("question")
+    if client == "claude":
+        opened = {**event, "hook_event_name": "PermissionRequest"}
+        asked = house.call("local", "sessions.note", {"client": client, "event": opened})["question"]
+    pending = house.begin("local", "native.question", asked)
+    until(house, lambda: house.call("local", "approvals.list"))
+    (approval,) = house.call("local", "approvals.list")
+    house.call("person", "approvals.decide", {"approvalId": approval["approvalId"], "decision": "approved"})
+    assert patiently(house, pending)["record"] == "answered"
+    after = {**event, "hook_event_name": "PostToolUse"}
+    patiently(house, house.begin("local", "native.after", {"client": client, "event": after}))
+    until(house, lambda: house.call("local", "runs.list")[0]["status"] == "completed")
+    house.restart()
+    assert house.call("local", "runs.list")[0]["saidYes"] == ["person: passphrase"]
+
+
+PROJECT = "/projects/project"
+
+
+@pytest.fixture
+def house():
+    with House() as made:
+        made.machine.directory(PROJECT, {"a.txt": b"a"})
+        made.call("local", "person.set", {"passphrase": "correct horse battery staple"})
+        yield made
+
+
+def until(house, look):
+    end = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < end
+        # Threads are at work.
+        time.sleep(0.0005)
+        house.run(lambda: None)
+
+
+def patiently(house, pending):
+    until(house, lambda: pending.done)
+    return pending.result()
+
+
+# -- what was asked --
+
+ASKED = "please repair the frobnicator, and make it shine; " * 8
+
+
+@pytest.fixture
+def prompted(start_daemon, tmp_path):
+    """A session that was asked something, and a call of it; the daemon says all that it says."""
+    project = tmp_path / "home" / "project"
+    project.mkdir(parents=True)
+    make_project(project)
+    made = []
+
+    def start(keep):
+        settings = {"HOME": str(tmp_path / "home"), "BASCULE_NATIVE_KEEP_PROMPTS": keep}
+        scene = Scene(start_daemon(None, "--log", "json", env=settings), project)
+        made.append(scene)
+        scene.note("SessionStart")
+        scene.note("UserPromptSubmit", prompt=ASKED)
+        scene.run("echo new >> src/m1.py")
+        return scene
+
+    yield start
+    for scene in made:
+        scene.close()
+
+
+def files_with(text, scene):
+    """Of the state and the log, which is beside it."""
+    return {
+        place.relative_to(scene.daemon.state_dir).parts[0] if place.is_relative_to(scene.daemon.state_dir) else "log"
+        for place in Path(scene.daemon.state_dir).parent.rglob("*")
+        if place.is_file() and text.encode() in place.read_bytes()
+    }
+
+
+def records(scene):
+    """Everything that the ledger and the list of runs say."""
+    return json.dumps([*(scene.wire.call(each, {}) for each in ("ledger.tail", "events.recent", "runs.list"))])
+
+
+def test_what_an_agent_was_asked_is_kept_nowhere(prompted):
+    scene = prompted("false")
+    (run,) = answer(scene, "src/m1.py")["runs"]
+    assert "prompt" not in run
+    assert "frobnicator" not in records(scene)
+    scene.daemon.stop()
+    assert files_with("frobnicator", scene) == set()
+    # Control: what is kept is found.
+    assert files_with("echo new >> src/m1.py", scene)
+    assert "native.before" in scene.daemon.log_text()
+
+
+def test_with_the_setting_its_beginning_is_in_the_store_alone_and_in_blame(prompted):
+    scene = prompted("true")
+    (run,) = answer(scene, "src/m1.py")["runs"]
+    assert run["prompt"] == ASKED[:200]
+    last = len((scene.root / "src" / "m1.py").read_text().splitlines())
+    assert f"asked: {ASKED[:200].strip()}" in command(scene, f"{scene.root}/src/m1.py:{last}")[1]
+    assert "native.before" in records(scene)
+    assert "frobnicator" not in records(scene)
+    scene.daemon.stop()
+    found = files_with("frobnicator", scene)
+    assert {name.partition(".db")[0] for name in found} == {"bascule"}
+    for name in found:
+        assert (Path(scene.daemon.state_dir) / name).stat().st_mode & 0o777 == 0o600
+    # What is beyond the beginning is nowhere.
+    assert files_with(ASKED[:201], scene) == set()
 
 
 @pytest.mark.parametrize(
