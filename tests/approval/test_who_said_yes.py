@@ -51,9 +51,9 @@ class Scene:
         (found,) = [each for each in self.house.call(JERRY, "runs.list") if each["runId"] == run["runId"]]
         return found
 
-    def said(self, run):
+    def approvers(self, run):
         self.until(lambda: self.view(run)["status"] in ("completed", "awaiting_approval"))
-        return self.view(run).get("saidYes", [])
+        return self.view(run).get("approvedBy", [])
 
 
 def shell(command):
@@ -65,57 +65,57 @@ READ = {"type": "readFile", "path": "a.txt"}
 
 
 def test_what_a_rule_allows_names_the_rule_and_a_read_has_nobodys_yes(scene):
-    (said,) = scene.said(scene.begin(WRITE, READ))
-    assert said == f"rule: {scene.house.ledger()[-2]['rule']}"
-    assert scene.said(scene.begin(READ)) == []
+    (named,) = scene.approvers(scene.begin(WRITE, READ))
+    assert named == f"rule: {scene.house.ledger()[-2]['rule']}"
+    assert scene.approvers(scene.begin(READ)) == []
 
 
 def test_a_touch_a_typed_passphrase_and_a_terminal_are_told_apart(scene, page, key):
     run = scene.begin(shell(DROP))
-    assert scene.said(run) == []
+    assert scene.approvers(run) == []
     page.act(key, "approvals.decide", approves(scene.question()))
-    assert scene.said(run) == ["person: passkey"]
+    assert scene.approvers(run) == ["person: passkey"]
 
     run = scene.begin(shell(DROP))
     answer = approves(scene.question())
     typed = page.type_passphrase(page.challenge(("approvals.decide", answer)))
     page.call("approvals.decide", answer, proof=typed["proofId"])
-    assert scene.said(run) == ["person: passphrase"]
+    assert scene.approvers(run) == ["person: passphrase"]
 
     run = scene.begin(shell(DROP))
     scene.house.call("person", "approvals.decide", approves(scene.question()))
-    assert scene.said(run) == ["person: passphrase"]
+    assert scene.approvers(run) == ["person: passphrase"]
 
 
 def test_a_rule_for_a_while_is_named_with_its_id(scene, page, key):
     run = scene.begin(shell(DROP))
     made = page.act(key, "approvals.decide", approves(scene.question(), scope="rule", offer=1))["rule"]
-    assert scene.said(run) == ["person: passkey"]
-    (said,) = scene.said(scene.begin(shell(DROP)))
-    assert said.startswith("timed rule: ")
-    assert said.endswith(f", {made['ruleId']}")
+    assert scene.approvers(run) == ["person: passkey"]
+    (named,) = scene.approvers(scene.begin(shell(DROP)))
+    assert named.startswith("timed rule: ")
+    assert named.endswith(f", {made['ruleId']}")
 
 
 def test_a_run_that_was_approved_as_a_whole_has_both(scene, page, key):
     run = scene.begin(shell(DROP), shell(DROP_OTHER))
     page.act(key, "approvals.decide", approves(scene.question(), scope="run"))
-    first, second = scene.said(run)
+    first, second = scene.approvers(run)
     assert first == "person: passkey"
     assert second.startswith("timed rule: timed.run, rul_")
 
 
 def test_a_run_on_a_copy_has_the_yes_of_who_took_it_over(scene, page, key):
     run = scene.begin(shell(DROP), onCopy=True)
-    assert scene.said(run) == []
+    assert scene.approvers(run) == []
     pending = scene.house.begin(JERRY, "runs.commit", {"runId": run["runId"]})
     page.act(key, "approvals.decide", approves(scene.question()))
     scene.answer(pending)
-    assert scene.said(run) == ["person: passkey"]
+    assert scene.approvers(run) == ["person: passkey"]
 
 
 def test_a_restart_forgets_no_yes(scene, page, key):
     run = scene.begin(shell(DROP))
     page.act(key, "approvals.decide", approves(scene.question()))
-    assert scene.said(run) == ["person: passkey"]
+    assert scene.approvers(run) == ["person: passkey"]
     scene.house.restart()
-    assert scene.view(run)["saidYes"] == ["person: passkey"]
+    assert scene.view(run)["approvedBy"] == ["person: passkey"]

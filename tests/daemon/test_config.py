@@ -30,6 +30,7 @@ SAMPLES = {
     "policy": "restrictive",
     "offline": "reject",
     "native_checkpoint_ms": 151,
+    "native_keep_prompts": True,
     "mesh_outbox_items": 99,
     "mesh_outbox_bytes": 98_304,
     "default_timeout_ms": 1_001,

@@ -274,7 +274,7 @@ def test_a_script_that_reads_gits_porcelain_reads_ours(scene, name):
     ]
     (theirs, orders), (ours, our_orders) = map(parsed, done)
     assert [text for text, _ in ours] == [text for text, _ in theirs] == file.read_bytes().split(b"\n")[:-1]
-    further = {"previous", "boundary", "said-yes"}
+    further = {"previous", "boundary", "approved-by"}
     shapes = {tuple(each for each in order if each not in further) for order in [*orders, *our_orders]}
     assert len(shapes) == 1
     assert {head["filename"] for _, head in ours} == {head["filename"] for _, head in theirs}
@@ -336,10 +336,10 @@ def test_a_copy_is_no_rename(scene):
 # -- who said yes --
 
 
-def said(scene, path):
+def approvers(scene, path):
     found = answer(scene, path)
     (run,) = [run for run in found["runs"] if run["runId"] == found["lines"][-1]["runId"]]
-    return run["saidYes"]
+    return run["approvedBy"]
 
 
 def enforce(scene):
@@ -348,20 +348,20 @@ def enforce(scene):
 
 def test_where_hooks_decide_nothing_nobody_was_asked(scene):
     scene.run("echo new >> src/m1.py")
-    assert said(scene, "src/m1.py") == ["nobody: observe"]
+    assert approvers(scene, "src/m1.py") == ["nobody: observe"]
     last = len((scene.root / "src" / "m1.py").read_text().splitlines())
     assert "yes:   nobody: observe" in command(scene, f"{scene.root}/src/m1.py:{last}")[1]
     scene.wire.call("native.mode", {"client": "claude", "mode": "warn"})
     scene.run("echo newer >> src/m1.py")
-    assert said(scene, "src/m1.py") == ["nobody: warn"]
+    assert approvers(scene, "src/m1.py") == ["nobody: warn"]
 
 
 def test_where_hooks_decide_the_rule_is_named_and_a_clients_own_dialog(scene):
     enforce(scene)
     rule = scene.run("echo new >> src/m1.py")["rule"]
-    assert said(scene, "src/m1.py") == [f"rule: {rule}"]
+    assert approvers(scene, "src/m1.py") == [f"rule: {rule}"]
     assert scene.run("echo newer >> src/m1.py; git push --dry-run nowhere")["verdict"] == "ask"
-    assert said(scene, "src/m1.py") == ["client: its own dialog"]
+    assert approvers(scene, "src/m1.py") == ["client: its own dialog"]
 
 
 @pytest.mark.parametrize("client", ["claude", "codex"])
@@ -384,7 +384,7 @@ def test_a_yes_at_the_desk_is_a_persons(house, client):
     patiently(house, house.begin("local", "native.after", {"client": client, "event": after}))
     until(house, lambda: house.call("local", "runs.list")[0]["status"] == "completed")
     house.restart()
-    assert house.call("local", "runs.list")[0]["saidYes"] == ["person: passphrase"]
+    assert house.call("local", "runs.list")[0]["approvedBy"] == ["person: passphrase"]
 
 
 PROJECT = "/projects/project"

@@ -124,10 +124,8 @@ class Effects:
         if approval_id is not None:
             self._desk.spend(tx, approval_id)
 
-    def who_said_yes(self, effect: RecordedEffect) -> str:
-        return self._desk.who_said_yes(
-            rule=effect.row.rule, timed_rule=effect.timed_rule, approval_id=effect.approval_id
-        )
+    def approver(self, effect: RecordedEffect) -> str:
+        return self._desk.approver(rule=effect.row.rule, timed_rule=effect.timed_rule, approval_id=effect.approval_id)
 
     def finish(self, effect: RecordedEffect, outcome: str) -> Transaction:
         """How it ended, in one transaction with the handler's changes; settled when that is on disk."""

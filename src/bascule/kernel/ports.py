@@ -239,7 +239,7 @@ class NativeWork(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     title: str
     # Who said yes to it, as far as that is known before it.
-    said_yes: tuple[str, ...] = ()
+    approved_by: tuple[str, ...] = ()
     # The project's real directory.
     root: str
     # What it is known to write, as absolute paths, and whether it changes nothing else.
@@ -267,7 +267,7 @@ class NativeRuns(Protocol):
     async def begin(self, work: NativeWork, gone: Deferred[Any]) -> Began:
         """`gone` is settled when the client no longer waits: its call may be at work from then on."""
 
-    def said_yes(self, run_id: str, yes: str) -> None:
+    def approved(self, run_id: str, yes: str) -> None:
         """A person, or a rule of theirs, has answered after it began."""
 
     def reported(self, run_id: str) -> None:

@@ -141,7 +141,7 @@ class Native:
             **({"agent": hook.agent} if hook.agent is not None else {}),
             **self._written(*texts.cut(hook.edits)),
         }
-        yes = self._said_yes(hook, mode, verdict)
+        yes = self._approved_by(hook, mode, verdict)
         began = await self._keep(found, session, judged, yes, gone) if judged.may_write and not stops else None
         run_id, note = (began.run_id, began.note) if began is not None else (None, None)
         if began is not None:
@@ -205,7 +205,7 @@ class Native:
                 asked=session.asked,
                 tool=hook.tool or "",
                 title=found.title,
-                said_yes=yes,
+                approved_by=yes,
                 root=judged.root,
                 writes=judged.writes,
                 only_these=hook.kind == "write" and bool(judged.writes) and all(map(_is_absolute, judged.writes)),
@@ -214,14 +214,14 @@ class Native:
             gone,
         )
 
-    def _said_yes(self, hook: Hook, mode: Mode, verdict: Verdict | None) -> tuple[str, ...]:
+    def _approved_by(self, hook: Hook, mode: Mode, verdict: Verdict | None) -> tuple[str, ...]:
         """Before the call; a question at the desk is answered later (`answered`)."""
         if mode != "enforce":
             return (f"nobody: {mode}",)
         if verdict is None or verdict.decision is Decision.DENY:
             return ()
         if verdict.decision is Decision.ALLOW:
-            words = self._gate.desk.who_said_yes(rule=verdict.rule, timed_rule=verdict.timed_rule, approval_id=None)
+            words = self._gate.desk.approver(rule=verdict.rule, timed_rule=verdict.timed_rule, approval_id=None)
             return (words,)
         return () if answers.needs_desk(hook.client, verdict) else ("client: its own dialog",)
 
@@ -267,7 +267,7 @@ class Native:
         if asked is not None and asked.run_id is not None:
             asked.answered = True
             effect.details["run"] = asked.run_id
-            self._runs.said_yes(asked.run_id, self._gate.effects.who_said_yes(effect))
+            self._runs.approved(asked.run_id, self._gate.effects.approver(effect))
         if params.dialog is None:
             return HookAnswer(record="answered")
         effect.details["session"] = params.dialog

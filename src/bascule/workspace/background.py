@@ -73,7 +73,7 @@ class Background:
         cwd = _checked(params)
         self._processes.check_room(space.space_id)
         run = self._run(call, space, params)
-        run.record = run.record.with_yes(self._gate.effects.who_said_yes(effect))
+        run.record = run.record.with_yes(self._gate.effects.approver(effect))
         try:
             sandbox = await self._spaces.sandbox_of(space)
             await self._checkpointing.open(run, space)

@@ -48,7 +48,7 @@ class BlamedRun(Result, frozen=True, kw_only=True):
     # The beginning of what the agent was asked, where that is kept (`native_keep_prompts`).
     prompt: str | None = None
     # As `runs.list` has it.
-    said_yes: list[str] = []
+    approved_by: list[str] = []
 
 
 class BlamedLines(Result, frozen=True, kw_only=True):

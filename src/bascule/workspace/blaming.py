@@ -160,7 +160,7 @@ class Blamer:
             title=command[:MAX_TITLE_CHARS] if command is not None else None,
             native=native_view(record),
             prompt=record.native.asked if record.native is not None else None,
-            said_yes=list(record.said_yes),
+            approved_by=list(record.approved_by),
         )
 
 

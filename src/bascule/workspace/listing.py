@@ -74,7 +74,7 @@ class Listing:
             committed=now.committed,
             undoable=undoable,
             undone=now.undone,
-            said_yes=list(now.said_yes),
+            approved_by=list(now.approved_by),
             note=run.left_running or run.note if run is not None else now.note,
             steering=list(now.steering),
         )

@@ -123,11 +123,11 @@ class NativeRuns:
             run = opening.result()
             self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
 
-    def said_yes(self, run_id: str, yes: str) -> None:
+    def approved(self, run_id: str, yes: str) -> None:
         """The record of its end keeps it."""
         run = self._runs.live.get(run_id)
         if run is not None:
-            run.record = msgspec.structs.replace(run.record, said_yes=(yes,))
+            run.record = msgspec.structs.replace(run.record, approved_by=(yes,))
 
     def left_running(self, run_id: str, why: str) -> bool:
         run = self._runs.live.get(run_id)
@@ -286,7 +286,7 @@ class NativeRuns:
             status=RUNNING,
             operations=1,
             background=True,
-            said_yes=work.said_yes,
+            approved_by=work.approved_by,
             native=NativeCall(
                 client=work.client,
                 session=work.session,

@@ -156,7 +156,7 @@ class OperationPassage(Passage):
             approval_id is not None or verdict.decision is Decision.ALLOW
         ):
             # On a copy an operation that asks has nobody's yes yet.
-            yes = self.gate.desk.who_said_yes(rule=verdict.rule, timed_rule=verdict.timed_rule, approval_id=approval_id)
+            yes = self.gate.desk.approver(rule=verdict.rule, timed_rule=verdict.timed_rule, approval_id=approval_id)
             run.record = run.record.with_yes(yes)
         run.sealed = resolution.bound["files"] if approved else {}
         # The end of the last operation and the beginning of this one are one write.

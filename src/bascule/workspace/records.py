@@ -178,7 +178,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     note: str | None = None
     # Who said yes to what it did: `person: passkey`, `timed rule: NAME, ID`, `rule: NAME`, `client: its own dialog`,
     # `nobody: observe`.
-    said_yes: tuple[str, ...] = ()
+    approved_by: tuple[str, ...] = ()
     # What it left that other programs of the user obey, one sentence each.
     steering: tuple[str, ...] = ()
     # Its events made room for those of newer runs.
@@ -188,7 +188,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     seq: int = 0
 
     def with_yes(self, yes: str) -> "RunRecord":
-        return self if yes in self.said_yes else msgspec.structs.replace(self, said_yes=(*self.said_yes, yes))
+        return self if yes in self.approved_by else msgspec.structs.replace(self, approved_by=(*self.approved_by, yes))
 
     @property
     def left_changes(self) -> bool:

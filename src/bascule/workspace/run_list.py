@@ -48,5 +48,5 @@ class RunView(Result, frozen=True, kw_only=True):
     note: str | None = None
     # Who said yes to it: `person: passkey`, `person: passphrase`, `timed rule: NAME, ID`, `rule: NAME`,
     # `client: its own dialog`; or `nobody: observe` where nobody was asked, because hooks decide nothing.
-    said_yes: list[str] = []
+    approved_by: list[str] = []
     steering: list[str] = []

@@ -363,7 +363,7 @@ class Workspace:
 
     async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
         result = await self.history.commit(call, params, effect)
-        yes = self._gate.effects.who_said_yes(effect)
+        yes = self._gate.effects.approver(effect)
         effect.changes.append(lambda tx: self.book.put(tx, self.book.find(params.run_id).with_yes(yes)))
         return result
 

@@ -230,7 +230,7 @@ class Desk:
         tx.put(self.approvals, approval_id, spent)
         return spent
 
-    def who_said_yes(self, *, rule: str | None, timed_rule: str | None, approval_id: str | None) -> str:
+    def approver(self, *, rule: str | None, timed_rule: str | None, approval_id: str | None) -> str:
         """To a call that may be made, for its record: `person: passkey`, `timed rule: NAME, ID` or `rule: NAME`."""
         if approval_id is not None:
             approval = self.approvals.rows.get(approval_id)

@@ -175,7 +175,7 @@ def _show_one(line: _Line) -> None:
         "tool": native["tool"] if native else None,
         "did": _what(run),
         "began": run["startedAt"],
-        "yes": "; ".join(run.get("saidYes", ())) or None,
+        "yes": "; ".join(run.get("approvedBy", ())) or None,
         "asked": run.get("prompt"),
     }
     for name, value in facts.items():
@@ -185,7 +185,7 @@ def _show_one(line: _Line) -> None:
 
 
 def _show_porcelain(lines: list[_Line], path: str) -> None:
-    """As git writes it, byte by byte, with one header more, `said-yes`."""
+    """As git writes it, byte by byte, with one header more, `approved-by`."""
     out: list[bytes] = []
     seen: set[str] = set()
     for line in lines:
@@ -203,8 +203,8 @@ def _show_porcelain(lines: list[_Line], path: str) -> None:
                     f"{role}-time {when}",
                     f"{role}-tz +0000",
                 ]
-            if run is not None and run.get("saidYes"):
-                heads.append(f"said-yes {one_line('; '.join(run['saidYes']))}")
+            if run is not None and run.get("approvedBy"):
+                heads.append(f"approved-by {one_line('; '.join(run['approvedBy']))}")
             summary = _what(run) if run is not None else _MEANS[line.by]
             heads += [f"summary {summary}", f"filename {_quoted(path)}"]
         out += [head.encode() for head in heads]
