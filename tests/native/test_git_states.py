@@ -84,15 +84,23 @@ def test_what_git_lost_comes_back(repository, states, commands):
     assert everything(repository) == was
 
 
-def test_a_later_commit_stops_the_undo(repository, states):
+def test_a_later_commit_stays_and_does_not_stop_the_undo_of_the_rest(repository, states):
+    was = everything(repository)
     before = states.take("spc_1", str(repository))
     git(repository, "reset", "-q", "--hard", "HEAD~1")
+    git(repository, "branch", "-D", "feature")
     after = states.take("spc_1", str(repository))
     git(repository, "commit", "-q", "--allow-empty", "-m", "later work")
-    now = everything(repository)
-    _, left = states.undo("spc_1", str(repository), before, after, dry_run=False)
-    assert "refs/heads/main" in left
-    assert everything(repository) == now
+    head = git(repository, "rev-parse", "HEAD")
+    planned = states.undo("spc_1", str(repository), before, after, dry_run=True)
+    back, left = states.undo("spc_1", str(repository), before, after, dry_run=False)
+    assert (back, left) == planned
+    assert left == {"refs/heads/main": "was changed since"}
+    assert "refs/heads/feature" in back
+    refs, now, *rest = everything(repository)
+    main = "commit\trefs/heads/main"
+    assert refs == was[0].replace(f"{was[1]} {main}", f"{head} {main}")
+    assert (now, rest) == (head, list(was[2:]))
 
 
 def test_git_at_work_is_not_disturbed(repository, states):
@@ -100,8 +108,11 @@ def test_git_at_work_is_not_disturbed(repository, states):
     git(repository, "branch", "-D", "feature")
     after = states.take("spc_1", str(repository))
     (repository / ".git" / "refs" / "heads" / "feature.lock").touch()
-    with pytest.raises(CheckpointFault, match="git is at work"):
-        states.undo("spc_1", str(repository), before, after, dry_run=False)
+    for dry_run in (True, False):
+        back, left = states.undo("spc_1", str(repository), before, after, dry_run=dry_run)
+        assert (back, list(left)) == ([], ["refs/heads/feature"])
+        assert "git is at work" in left["refs/heads/feature"]
+    assert "feature" not in git(repository, "branch")
 
 
 @pytest.mark.parametrize("deadly", ["open", "rename_new", "replace", "unlink"])
@@ -231,7 +242,7 @@ def test_configuration_and_hooks_come_back_as_programs(repository, states):
     (repository / ".git" / "info" / "exclude").write_text("*\n")
     after = states.take("spc_1", str(repository))
     back, left = states.undo("spc_1", str(repository), before, after, dry_run=False)
-    assert (sorted(back), left) == (["config", "hooks/pre-commit", "info/exclude"], [])
+    assert (sorted(back), left) == (["config", "hooks/pre-commit", "info/exclude"], {})
     assert (repository / ".git" / "config").read_bytes() == was
     assert hook.stat().st_mode & 0o777 == 0o755
 
@@ -278,7 +289,7 @@ def test_a_repository_further_down_needs_none_at_the_top(tmp_path, states):
     before = states.take("spc_1", str(tmp_path / "plain"), further=["lib/.git"])
     (lib / ".git" / "HEAD").unlink()
     after = states.take("spc_1", str(tmp_path / "plain"), further=["lib/.git"])
-    assert states.undo("spc_1", str(tmp_path / "plain"), before, after, dry_run=False) == ([], [])
+    assert states.undo("spc_1", str(tmp_path / "plain"), before, after, dry_run=False) == ([], {})
     assert list(states.not_held("spc_1", str(tmp_path / "plain"), before, after)) == ["lib/.git"]
 
 
@@ -354,7 +365,7 @@ def test_another_mode_of_the_repository_is_named_and_nobodys_later_one_is_change
     after = states.take("spc_1", str(repository))
     place.chmod(0o700)
     assert "had mode 0755" in states.not_held("spc_1", str(repository), before, after)[".git"]
-    assert states.undo("spc_1", str(repository), before, after, dry_run=False) == ([], [])
+    assert states.undo("spc_1", str(repository), before, after, dry_run=False) == ([], {})
     assert place.stat().st_mode & 0o7777 == 0o700
     # What a later commit moves is no business of an undo that changes nothing in git.
     git(repository, "commit", "-q", "--allow-empty", "-m", "later")

@@ -12,7 +12,7 @@ business of `workspace.machine`, and is tested with real ones.
 import asyncio
 import difflib
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -569,11 +569,23 @@ class NoGitStates:
     def not_held(self, _space_id: str, _root: str, _before: str, _after: str, /) -> dict[str, str]:
         return {}
 
+    def edits(self, _space_id: str, _before: str, _after: str, /) -> Mapping[str, tuple[None, None]]:
+        return {}
+
+    def value(self, _space_id: str, _state: str, _key: str, /) -> None:
+        return None
+
+    def same(self, _key: str, known: Hashable | None, found: Hashable | None, /) -> bool:
+        return known == found
+
+    def compose(self, _space_id: str, now: str, _wanted: Mapping[str, str], /) -> str:
+        return now
+
     def undo(
         self, _space_id: str, _root: str, _before: str, _after: str, /, *, dry_run: bool
-    ) -> tuple[list[str], list[str]]:
+    ) -> tuple[list[str], dict[str, str]]:
         del dry_run
-        return [], []
+        return [], {}
 
     def is_same(self, _space_id: str, _before: str, _after: str, /) -> bool:
         return True

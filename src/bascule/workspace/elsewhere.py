@@ -11,6 +11,7 @@ from bascule.workspace.ports import CheckpointFault, GitStates, LaterChanges, Ou
 from bascule.workspace.protocol import FileChange, PathReason
 from bascule.workspace.records import GitSegment, LastUndo, OutsideSegment, RunRecord
 from bascule.workspace.spaces import Space
+from bascule.workspace.timeline import CHANGED_SINCE
 
 # Refs named in a note.
 MAX_REFS_NAMED = 20
@@ -110,12 +111,15 @@ class Elsewhere:
     def rehearse(self, segments: Segments) -> Back:
         """What `put_back` will do; `LaterChanges` names what changed since."""
         refs: list[str] = []
+        further: list[PathReason] = []
         space_id, root, git, outside, without, resumes = segments
         if git is not None:
-            refs, later = self._git.undo(space_id, root, git.before, git.after, dry_run=True)
+            refs, left = self._git.undo(space_id, root, git.before, git.after, dry_run=True)
+            later = [name for name, why in left.items() if why == CHANGED_SINCE]
             if later:
                 raise LaterChanges(f"git's record changed since then: {', '.join(later[:MAX_REFS_NAMED])}")
-        further = self._further(segments)
+            further = _named(left)
+        further = _joined(self._further(segments), further)
         if outside is None:
             return Back([], further, refs, [])
         there = self._outside.undo(
@@ -151,9 +155,11 @@ class Elsewhere:
         refs: list[str] = []
         failed: list[PathReason] = []
         if git is not None:
-            refs, later = self._git.undo(space_id, root, git.before, git.after, dry_run=False)
-            failed = [PathReason(path=f".git/{name}", reason="is not as it was before the run") for name in later]
+            refs, left = self._git.undo(space_id, root, git.before, git.after, dry_run=False)
+            failed = _named(left)
         further = self._further(segments)
+        # What no state holds cannot be put back by trying again.
+        failed = [each for each in failed if each not in further]
         if outside is None:
             return Back([], further, refs, failed)
         there = self._outside.undo(
@@ -196,3 +202,12 @@ class Elsewhere:
                 outside.setdefault(space_id, set()).update(state for state in states if state is not None)
         self._git.collect(git)
         self._outside.collect(outside)
+
+
+def _named(left: Mapping[str, str]) -> list[PathReason]:
+    """Of git's record, as files are named."""
+    return [PathReason(path=name if name == ".git" else f".git/{name}", reason=why) for name, why in left.items()]
+
+
+def _joined(first: list[PathReason], second: list[PathReason]) -> list[PathReason]:
+    return [*first, *(each for each in second if each not in first)]

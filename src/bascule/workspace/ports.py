@@ -4,7 +4,7 @@ All of it may be slow. `Files` and `Checkpoints` block and are called on threads
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self
@@ -455,7 +455,10 @@ class CheckpointStore(Protocol):
 
 
 class GitStates(Protocol):
-    """HEAD, refs, index, configuration and hooks of the repository at the top, which checkpoints leave out."""
+    """HEAD, refs, index, configuration and hooks of the repository at the top, which checkpoints leave out.
+
+    A state is a mapping from names, which are for people ("HEAD", "refs/heads/main", "index"), to what can be compared.
+    """
 
     def take(
         self, space_id: str, root: str, /, *, further: Iterable[str] = (), until_ms: int | None = None
@@ -471,10 +474,22 @@ class GitStates(Protocol):
     def not_held(self, space_id: str, root: str, before: str, after: str, /) -> dict[str, str]:
         """With the reason: every `.git` in which something changed that is not put back."""
 
+    def edits(self, space_id: str, before: str, after: str, /) -> Mapping[str, tuple[Hashable | None, Hashable | None]]:
+        """Each name that differs between two states, with what is there in both; None: nothing."""
+
+    def value(self, space_id: str, state: str, key: str, /) -> Hashable | None:
+        """What is at one name in a state."""
+
+    def same(self, key: str, known: Hashable | None, found: Hashable | None, /) -> bool:
+        """Whether `found` can be what was left as `known`: git changes times in an index when it only looks."""
+
+    def compose(self, space_id: str, now: str, wanted: Mapping[str, str], /) -> str:
+        """The state `now` with each of these names as it is in the state beside it; kept on disk."""
+
     def undo(
         self, space_id: str, root: str, before: str, after: str, /, *, dry_run: bool
-    ) -> tuple[list[str], list[str]]:
-        """Put back what differs and is still as in `after`: what was put back, and what changed since and stays."""
+    ) -> tuple[list[str], dict[str, str]]:
+        """Put back what differs and is still as in `after`: what was put back, and what stays with the reason."""
 
     def is_same(self, space_id: str, before: str, after: str, /) -> bool:
         """Whether two states are of one repository: refs of another name commits that it does not have."""

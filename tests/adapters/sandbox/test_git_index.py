@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sandbox.test_git import git
-from bascule.workspace.machine.sandbox.git_index import (
+from bascule.workspace.machine.files.git_index import (
     SHA1_BYTES,
     SHA256_BYTES,
     UnreadableIndex,

@@ -16,38 +16,33 @@ import os
 import re
 import stat
 
-from bascule.workspace.machine.sandbox import copying, git_index
+from bascule.workspace.machine.files import git_files, git_index
+from bascule.workspace.machine.files.git_files import PACKED_REFS
+from bascule.workspace.machine.sandbox import copying
 from bascule.workspace.machine.sandbox.copying import Held, Pair, Signature
 from bascule.workspace.machine.sandbox.layout import Bound
 from bascule.workspace.machine.sandbox.trees import LOGS, REF, Tree
 
 # Bound writable: git looks for data here, never for programs or settings.
-LIVE = ("objects", "reftable", "lfs")
+LIVE = ("objects", git_files.REFTABLE, "lfs")
 # Mounts of their own: a link in their place would lead git's own writing elsewhere. `info` names other directories of
 # objects, and files there are written through links.
 IN_OBJECTS = (("info", False), ("pack", True))
 # Where git writes through links, or enters them.
 LINKLESS = ("objects", "objects/pack")
 # Copied file by file.
-TREES = ("refs", LOGS)
+TREES = (git_files.REFS, LOGS)
 # Without these a directory is not a repository.
-NEEDED = ("objects", "refs")
+NEEDED = ("objects", git_files.REFS)
 # Copied in both directions.
-SYNCED = (
-    "HEAD", "index", "packed-refs", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "MERGE_RR",
-    "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "SQUASH_MSG", "COMMIT_EDITMSG",
-    "TAG_EDITMSG", "NOTES_EDITMSG",
-)  # fmt: skip
+SYNCED = (*git_files.STANDING, PACKED_REFS, *git_files.PASSING)
 # Copied inwards only: in MERGE_RR stand files that git reads and writes at the next commit, wherever they are.
 INWARD = ("MERGE_RR",)
-# Before refs, which may be deleted because they are in there.
-PACKED = "packed-refs"
-# Half-done work: the next command finds it, git outside does not, for a to-do list of a rebase may hold commands.
-UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
-# Kept from one command to the next, never copied out.
-KEPT = re.compile(r"rebase-merge|rebase-apply|sequencer|worktrees|BISECT_\w+")
+# Kept from one command to the next, never copied out. The next command finds half-done work, git outside does not: a
+# to-do list of a rebase may hold commands.
+KEPT = re.compile("|".join((*git_files.UNFINISHED, git_files.WORKTREES, git_files.BISECTION)))
 # An index of half a million files, or as many refs; everything else is a line or a message.
-LARGE = ("index", "packed-refs")
+LARGE = ("index", PACKED_REFS)
 MAX_LARGE_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 1024 * 1024
 # In the repository's own settings, where git alone looks for it.
@@ -174,13 +169,14 @@ class Mirror:
 
     def sync(self, *, quiet: bool) -> list[str]:
         """Blocking. `quiet`: no command runs, so what is not kept goes. Returns what a person should hear."""
-        notes = self._sync_one(PACKED)
+        # Before refs, which may be deleted because they are in there.
+        notes = self._sync_one(PACKED_REFS)
         packed = not notes
         for tree in self._trees:
             # Not copied out, it may have the only other copy of a ref that is deleted.
-            notes += tree.sync(self.place, lambda: packed and self._pairs[PACKED] == self._pair(PACKED))
+            notes += tree.sync(self.place, lambda: packed and self._pairs[PACKED_REFS] == self._pair(PACKED_REFS))
         for name in SYNCED:
-            if name != PACKED:
+            if name != PACKED_REFS:
                 notes += self._sync_one(name)
         self._drop_links()
         if quiet:
@@ -205,7 +201,7 @@ class Mirror:
         return Pair(copying.signature(self.real, name), copying.signature(self.ours, name))
 
     def unfinished(self) -> list[str]:
-        return [name for name in UNFINISHED if copying.stat_of(self.ours, name) is not None]
+        return [name for name in git_files.UNFINISHED if copying.stat_of(self.ours, name) is not None]
 
     def _sync(self, name: str) -> None:
         real, ours = copying.signature(self.real, name), copying.signature(self.ours, name)

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
+from bascule.workspace.machine.files import git_index
 from bascule.workspace.machine.files.repositories import GIT
 from bascule.workspace.machine.files.root import ARTIFACTS
-from bascule.workspace.machine.sandbox import git_index
 from bascule.workspace.machine.sandbox.layout import Bound
 from bascule.workspace.machine.sandbox.mirror import Mirror, open_repository
 from bascule.workspace.ports import SandboxFault

@@ -1,11 +1,16 @@
-"""Which entries of a git index are gitlinks: paths at which `git status` enters another repository."""
+"""The entries of a git index, and which of them are gitlinks: paths at which `git status` enters another repository."""
 
 import contextlib
 import re
 import struct
+from collections.abc import Iterator
+from typing import NamedTuple
 
 _HEADER = struct.Struct(">4sII")
 _EXTENSION = struct.Struct(">4sI")
+_MODE = struct.Struct(">I")
+# The second of them is there in an extended entry.
+_FLAG_FIELDS = struct.Struct(">HH")
 # Ten 32-bit fields precede an entry's object id; the seventh is its mode.
 _BEFORE_ID = 40
 _MODE_AT = 24
@@ -18,6 +23,8 @@ _ID_SIZES = (SHA1_BYTES, SHA256_BYTES)
 _KIND = 0o170000
 _DIRECTORY = 0o040000
 _NAME_MASK = 0xFFF
+# Assume-valid and the stage; skip-worktree and intent-to-add.
+_FLAGS, _MORE_FLAGS = 0xB000, 0x6000
 # Where entries begin and end: threads of git read them from there (`index.threads`), whatever stands before.
 _OFFSETS = {b"EOIE", b"IEOT"}
 _SPLIT = b"link"
@@ -33,6 +40,26 @@ _COMPRESSED = 4
 
 class UnreadableIndex(Exception):
     """Not an index, or one that keeps its entries in another file (`core.splitIndex`)."""
+
+
+class Staged(NamedTuple):
+    """An entry without its times, inode and size, which change when git only looks."""
+
+    path: bytes
+    mode: int
+    object_id: bytes
+    flags: int
+    more_flags: int
+
+
+def entries(data: bytes) -> list[Staged]:
+    """All of them, in the order of the index."""
+    if len(data) < _HEADER.size or _HEADER.unpack_from(data)[0] != b"DIRC":
+        raise UnreadableIndex("not an index")
+    for id_bytes in _ID_SIZES:
+        with contextlib.suppress(_Misfit, struct.error, IndexError, ValueError):
+            return list(_entries(data, id_bytes))
+    raise UnreadableIndex("not an index that we can read")
 
 
 def gitlinks(data: bytes) -> frozenset[bytes]:
@@ -88,15 +115,20 @@ def _extensions(data: bytes, at: int, end: int) -> list[bytes] | None:
 
 
 def _read(data: bytes, id_bytes: int, *, strict: bool = False) -> frozenset[bytes]:
+    # Git looks at these bits alone.
+    return frozenset(each.path for each in _entries(data, id_bytes, strict=strict) if each.mode & _KIND == _GITLINK)
+
+
+def _entries(data: bytes, id_bytes: int, *, strict: bool = False) -> Iterator[Staged]:
     _, version, count = _HEADER.unpack_from(data)
     at = _HEADER.size
-    found = set()
     path = b""
     for _ in range(count):
         start = at
-        (mode,) = struct.unpack_from(">I", data, at + _MODE_AT)
+        (mode,) = _MODE.unpack_from(data, at + _MODE_AT)
         at += _BEFORE_ID + id_bytes
-        (flags,) = struct.unpack_from(">H", data, at)
+        object_id = data[at - id_bytes : at]
+        flags, more_flags = _FLAG_FIELDS.unpack_from(data, at)
         at += 4 if flags & _EXTENDED else 2
         if version == _COMPRESSED:
             cut, at = _varint(data, at)
@@ -110,14 +142,12 @@ def _read(data: bytes, id_bytes: int, *, strict: bool = False) -> frozenset[byte
             path = data[at:end]
             # Padded with one to eight null bytes, to a multiple of eight.
             at = start + (end - start + 8) // 8 * 8
-        # Git looks at these bits alone.
-        if mode & _KIND == _GITLINK:
-            found.add(path)
-        elif strict and mode & _KIND == _DIRECTORY:
+        if strict and mode & _KIND == _DIRECTORY:
             raise UnreadableIndex("a sparse index")
         # Git goes by the length that stands there, not by the null byte, unless there was no room for it.
         if strict and (flags & _NAME_MASK) not in (len(path), _NAME_MASK):
             raise _Misfit
+        yield Staged(path, mode, object_id, flags & _FLAGS, more_flags & _MORE_FLAGS if flags & _EXTENDED else 0)
     names = _extensions(data, at, len(data) - id_bytes)
     if names is None:
         raise _Misfit
@@ -125,7 +155,6 @@ def _read(data: bytes, id_bytes: int, *, strict: bool = False) -> frozenset[byte
         raise UnreadableIndex("a split index")
     if strict and not _OFFSETS.isdisjoint(names):
         raise UnreadableIndex("an index with a table of offsets")
-    return frozenset(found)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
