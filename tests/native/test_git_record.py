@@ -7,9 +7,12 @@ import subprocess
 
 import pytest
 
+from bascule.testing.machine import NothingOutside
+from bascule.workspace.elsewhere import Elsewhere, Segments
 from bascule.workspace.machine.checkpoints import git_states
 from bascule.workspace.machine.checkpoints.git_states import GitStates
-from native_scene import git
+from bascule.workspace.records import GitSegment
+from native_scene import Scene, git, make_project, snapshot
 from patience import PATIENCE
 
 SPACE = "spc_1"
@@ -523,3 +526,87 @@ def test_a_state_of_an_earlier_version_is_read_as_one_of_today(scene):
     files["refs/heads/loose"] = (scene.root / ".git" / "refs" / "heads" / "loose").read_bytes()
     old = scene.states._keep(scene.states._folder(SPACE), git_states.msgspec.structs.replace(state, files=files))
     assert scene.edits(old, before) == {}
+
+
+def test_what_stays_of_git_is_named_as_files_are(scene):
+    """U8: with its path and the reason, beside what came back."""
+    elsewhere = Elsewhere(scene.states, NothingOutside())
+    before = scene.take()
+    git(scene.root, "branch", "-D", "feature")
+    git(scene.root, "tag", "v2")
+    after = scene.take()
+    (scene.root / ".git" / "refs" / "tags" / "v2.lock").touch()
+    segments = Segments(SPACE, str(scene.root), GitSegment(before=before, after=after), None, None, resumes=False)
+    planned = elsewhere.rehearse(segments)
+    done = elsewhere.put_back(segments, lambda _failed, _older: None)
+    assert planned.refs == done.refs == ["refs/heads/feature"]
+    assert [each.path for each in planned.left_alone] == [each.path for each in done.failed] == [".git/refs/tags/v2"]
+    assert "git is at work" in done.failed[0].reason
+
+
+# -- with a daemon --
+
+
+@pytest.fixture
+def project(start_daemon, tmp_path):
+    (tmp_path / "home" / "project").mkdir(parents=True)
+    made = Scene(start_daemon(), make_project(tmp_path / "home" / "project"))
+    yield made
+    made.close()
+
+
+def test_a_rebase_that_an_agent_left_stopped_is_taken_back_and_taken_back_again(project):
+    """U10."""
+    git(project.root, "commit", "-qam", "all")
+    git(project.root, "checkout", "-q", "feature")
+    (project.root / "src" / "m1.py").write_text("other = 1\n")
+    git(project.root, "commit", "-qam", "other")
+    git(project.root, "checkout", "-q", "main")
+    was = snapshot(project.root), git(project.root, "status")
+    answer = project.run("git rebase feature")
+    stopped = snapshot(project.root), git(project.root, "status")
+    assert "rebase" in stopped[1]
+    done = project.undo(answer["runId"])
+    assert not done.get("failed")
+    assert not done.get("leftAlone")
+    assert (snapshot(project.root), git(project.root, "status")) == was
+    assert not (project.root / ".git" / "rebase-merge").exists()
+    project.wire.call("runs.undo", {"runId": "last-undo"})
+    assert (snapshot(project.root), git(project.root, "status")) == stopped
+    git(project.root, "rebase", "--abort")
+    assert (snapshot(project.root), git(project.root, "status")) == was
+
+
+def test_commits_between_two_collections_are_taken_back(project):
+    """U3."""
+    was = snapshot(project.root)
+    answer = project.run("git pack-refs --all; git commit -qam more; git tag v1; git gc -q")
+    git(project.root, "status")
+    done = project.undo(answer["runId"])
+    assert not done.get("failed")
+    assert not done.get("leftAlone")
+    assert snapshot(project.root) == was
+
+
+def test_a_look_at_the_project_by_git_is_no_later_work(project):
+    """U6."""
+    was = snapshot(project.root)
+    answer = project.run("git commit -qam more; git branch -D feature")
+    os.utime(project.root / "src" / "m4.py", (1, 1))
+    git(project.root, "status")
+    git(project.root, "pack-refs", "--all")
+    project.undo(answer["runId"])
+    assert snapshot(project.root) == was
+
+
+def test_a_worktree_inside_of_the_project_goes_and_comes_back(project):
+    was = snapshot(project.root)
+    answer = project.run("git worktree add -q -b theirs other")
+    there = snapshot(project.root), git(project.root / "other", "status")
+    project.undo(answer["runId"])
+    assert (snapshot(project.root), git(project.root, "worktree", "list").count("\n")) == (was, 0)
+    project.wire.call("runs.undo", {"runId": "last-undo"})
+    assert (snapshot(project.root), git(project.root / "other", "status")) == there
+    answer = project.run("git worktree remove --force other")
+    project.undo(answer["runId"])
+    assert (snapshot(project.root), git(project.root / "other", "status")) == there

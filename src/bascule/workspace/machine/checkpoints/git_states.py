@@ -726,13 +726,13 @@ def _put_back(places: _Places, name: str, held: Held | None, wanted: Held | None
         _make_folders(places.of(name), os.path.dirname(path))
         with _locked(path) as staged:
             if name in (REFS, _OWN_REFS):
-                _put_tables(places.stack(name), staged, held, wanted)
+                _put_tables(places, places.stack(name), staged, held, wanted)
                 return
             if not _same(name, _at(places, name), held):
                 raise CheckpointFault(CHANGED_SINCE)
             if wanted is not None:
                 _remove_empty(path)
-                _stage(staged, path, name, wanted)
+                _stage(places, staged, path, name, wanted)
                 os.replace(staged, path)
                 return
             if name.startswith("refs/"):
@@ -753,21 +753,27 @@ def _at(places: _Places, name: str) -> Held | None:
     return _loose({name: held})[name] if held is not None else None
 
 
-def _stage(staged: str, path: str, name: str, wanted: Held) -> None:
+def _stage(places: _Places, staged: str, path: str, name: str, wanted: Held) -> None:
+    """What is to take the place of `path`, with its mode."""
     if wanted.kind == LINK:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staged)
         os.symlink(wanted.content, os.fsencode(staged))
         return
-    mode = 0o644
-    with contextlib.suppress(OSError):
-        found = os.lstat(path)
-        mode = stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else mode
-    if name.startswith("hooks/"):
-        mode = mode | 0o111 if wanted.kind == PROGRAM else mode & ~0o111
     is_ref = name.startswith("refs/") and _REF.fullmatch(wanted.content)
     end = b"\n" if is_ref and not wanted.content.endswith(b"\n") else b""
+    # Read by whom the person's own git lets read it, whatever our own umask says.
+    mode = next(filter(None, (_mode_of(each) for each in (path, places.path("HEAD")))), 0o644)
+    if name.startswith("hooks/"):
+        mode = mode | (mode & 0o444) >> 2 if wanted.kind == PROGRAM else mode & ~0o111
     _write(staged, wanted.content + end, mode)
+
+
+def _mode_of(path: str) -> int | None:
+    with contextlib.suppress(OSError):
+        found = os.lstat(path).st_mode
+        return stat.S_IMODE(found) if stat.S_ISREG(found) else None
+    return None
 
 
 def _remove(path: str) -> None:
@@ -786,7 +792,7 @@ def _remove_packed(places: _Places, name: str) -> None:
             raise CheckpointFault(f"{PACKED_REFS} cannot be read")
         # With the line that says which commit a tag is of.
         line = re.compile(rb"^[0-9a-f]+ " + re.escape(os.fsencode(name)) + rb"\n(?:\^.*\n)?", re.MULTILINE)
-        _stage(staged, path, PACKED_REFS, Held(line.sub(b"", packed.content)))
+        _stage(places, staged, path, PACKED_REFS, Held(line.sub(b"", packed.content)))
         os.replace(staged, path)
 
 
@@ -828,7 +834,7 @@ def _put_worktree(places: _Places, record: str, held: Held | None, wanted: Held 
             path = os.path.join(aside, "new", part)
             if part != ".git":
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                _stage(path, path, part, each)
+                _stage(places, path, path, part, each)
         if held is not None:
             if not _same(f"{WORKTREES}/", held, _worktree(record, MAX_WORKTREES_BYTES)):
                 raise CheckpointFault(CHANGED_SINCE)
@@ -864,19 +870,19 @@ def _unlink_checkout(places: _Places, record: str, held: Held) -> None:
 def _link_checkout(places: _Places, record: str, wanted: Held) -> None:
     link, held = _checkout_of(places, record), wanted.parts.get(".git")
     if link is not None and held is not None and held.kind == PLAIN and not os.path.lexists(link):
-        _write(link, held.content, 0o644)
+        _write(link, held.content, _mode_of(places.path("HEAD")) or 0o644)
 
 
-def _put_tables(stack: str, staged: str, held: Held | None, wanted: Held | None) -> None:
+def _put_tables(places: _Places, stack: str, staged: str, held: Held | None, wanted: Held | None) -> None:
     """Tables come before the list that names them, and go after it."""
     if held is None or wanted is None or _tables(stack) != held:
         raise CheckpointFault(CHANGED_SINCE)
     old, new = held.parts, wanted.parts
     for part in sorted((new.keys() - old.keys()) - {_LIST}):
         table = os.path.join(stack, part)
-        _write(staged, new[part].content, 0o644)
+        _stage(places, staged, table, part, new[part])
         os.replace(staged, table)
-    _stage(staged, os.path.join(stack, _LIST), _LIST, new[_LIST])
+    _stage(places, staged, os.path.join(stack, _LIST), _LIST, new[_LIST])
     os.replace(staged, os.path.join(stack, _LIST))
     for part in old.keys() - new.keys():
         _remove(os.path.join(stack, part))
@@ -919,6 +925,7 @@ def _write(path: str, content: bytes, mode: int) -> None:
         os.unlink(path)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         file.write(content)
+        os.fchmod(file.fileno(), mode)
 
 
 def _unlock(lock: str) -> None:
