@@ -594,7 +594,9 @@ def _loose(entries: _Entries) -> _Entries:
     return {name: held if (ref := found[name]) is None else Held(ref[1], held.kind) for name, held in entries.items()}
 
 
-def _unpacked(packed: Held) -> _Entries:
+@functools.lru_cache(1)
+def _unpacked(packed: Held) -> Mapping[str, Held]:
+    """Kept in memory: with many thousands of refs most calls change none of these."""
     if packed.kind != PLAIN:
         return {_UNREAD_REFS: Held(packed.content, packed.why_not or "are behind a link, which no undo follows")}
     return {os.fsdecode(name): Held(value) for value, name in _PACKED_REF.findall(packed.content)}
