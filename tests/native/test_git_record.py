@@ -5,11 +5,12 @@ import os
 import shutil
 import subprocess
 
+import msgspec
 import pytest
 
 from bascule.testing.machine import NothingOutside
 from bascule.workspace.elsewhere import Elsewhere, Segments
-from bascule.workspace.machine.checkpoints import git_states
+from bascule.workspace.machine.checkpoints import git_record
 from bascule.workspace.machine.checkpoints.git_states import GitStates
 from bascule.workspace.records import GitSegment
 from native_scene import Scene, git, make_project, snapshot
@@ -420,8 +421,7 @@ def test_a_hook_that_is_a_link_is_held_as_one_and_nothing_is_written_through_lin
 
 
 def test_a_file_beyond_the_limit_is_named(scene, monkeypatch):
-    monkeypatch.setattr(git_states, "MAX_FILE_BYTES", 2_000)
-    monkeypatch.setattr(git_states._read, "__defaults__", (2_000,))
+    monkeypatch.setattr(git_record.read, "__defaults__", (2_000,))
     hook = scene.root / ".git" / "hooks" / "large"
     hook.write_bytes(bytes(2_001))
     before = scene.take()
@@ -436,13 +436,13 @@ def test_a_file_beyond_the_limit_is_named(scene, monkeypatch):
 
 
 def test_worktrees_beyond_the_limits_are_named(scene, monkeypatch):
-    monkeypatch.setattr(git_states, "MAX_WORKTREES", 1)
+    monkeypatch.setattr(git_record, "MAX_WORKTREES", 1)
     before = scene.take()
     for name in ("one", "two"):
         git(scene.root, "worktree", "add", "-q", "-b", f"b-{name}", str(scene.root.parent / name))
     named = scene.states.not_held(SPACE, str(scene.root), before, scene.take())
     assert "more than 1" in named[".git/worktrees"]
-    monkeypatch.setattr(git_states, "MAX_WORKTREES_BYTES", 100)
+    monkeypatch.setattr(git_record, "MAX_WORKTREES_BYTES", 100)
     named = scene.states.not_held(SPACE, str(scene.root), before, scene.take())
     assert "larger than" in named[".git/worktrees/one"]
 
@@ -524,7 +524,7 @@ def test_a_state_of_an_earlier_version_is_read_as_one_of_today(scene):
     files = {name: content for name, content in state.files.items() if not name.startswith("refs/")}
     files["packed-refs"] = (scene.root / ".git" / "packed-refs").read_bytes()
     files["refs/heads/loose"] = (scene.root / ".git" / "refs" / "heads" / "loose").read_bytes()
-    old = scene.states._keep(scene.states._folder(SPACE), git_states.msgspec.structs.replace(state, files=files))
+    old = scene.states._keep(scene.states._folder(SPACE), msgspec.structs.replace(state, files=files))
     assert scene.edits(old, before) == {}
 
 

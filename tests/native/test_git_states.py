@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from bascule.workspace.machine.checkpoints import git_states
+from bascule.workspace.machine.checkpoints import git_record
 from bascule.workspace.machine.checkpoints.git_states import GitStates
 from bascule.workspace.ports import CheckpointFault
 from patience import PATIENCE
@@ -137,7 +137,7 @@ def killed(undo, deadly):
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    module = git_states if deadly == "rename_new" else os
+    module = git_record if deadly == "rename_new" else os
     call = getattr(module, deadly)
 
     def die(*arguments, **more):
@@ -173,7 +173,7 @@ def test_the_lock_of_an_undo_in_another_worktree_goes_with_it(repository, states
 def test_a_lock_of_git_or_of_a_process_that_lives_stays(repository, states, content):
     """The third is what another daemon of the same user has there, while it is at work."""
     lock = repository / ".git" / "index.lock"
-    lock.write_text(content.format(os.getpid(), git_states._began(os.getpid())))
+    lock.write_text(content.format(os.getpid(), git_record.began(os.getpid())))
     # What only looks like ours has nothing to do with any lock.
     other = repository / ".git" / "bascule-lock-notes"
     other.write_text("notes")
