@@ -30,7 +30,7 @@ def test_ten_thousand_long_polls_are_held_and_each_hears_its_own_reply(door, sta
     assert seen["outcomes"] == {"replied": AGENTS * EACH}
     # That we count them at all: over HTTP each poll is a connection.
     connections = 0 if door == "link" else AGENTS * EACH
-    assert connections <= seen["descriptors_held"] <= connections + 2
+    assert connections <= seen["connections_held"] <= connections + 2
     assert seen["peak_rss_mb"] * 1e6 < MAX_RSS
     assert seen["descriptors_left"] <= 0
     assert seen["waits_left"] == 0
