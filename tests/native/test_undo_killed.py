@@ -1,10 +1,12 @@
 """A daemon that is killed at any step of an undo: the same undo goes on, or `--last-undo` takes back what was done."""
 
 import os
+import stat
 
 import pytest
 
 from bascule.foundation.errors import BasculeError
+from bascule.workspace.machine.files.shut import LIST
 from native_scene import Scene, make_project, snapshot
 from patience import PATIENCE
 
@@ -98,11 +100,7 @@ def test_an_undo_that_is_killed_at_any_step_is_finished_or_taken_back(dying, cal
     arm(dying, 1)
     while not undo(dying, run_id):
         deaths += 1
-        killed = home_of(dying)
-        for name in only_opened(now, killed):
-            # It died while it looked, before it was an undo: docs/native.md says what that leaves.
-            (dying.root.parent / name).chmod(0)
-            killed = now
+        killed = shut_again(dying, now, home_of(dying))
         halves += killed not in (now, back)
         if killed == now:
             # Of an undo that has changed nothing there is nothing to take back.
@@ -118,15 +116,24 @@ def test_an_undo_that_is_killed_at_any_step_is_finished_or_taken_back(dying, cal
     assert halves
 
 
-def only_opened(now, killed):
-    """Directories that keep their owner out, and are open, where nothing else is changed."""
-    changed = {name for name in now[0] | killed[0] if now[0].get(name) != killed[0].get(name)}
-    opened = {
-        name
-        for name in changed & set(now[0]) & set(killed[0])
-        if now[0][name][1] == 0 and killed[0][name][1] in (0o500, 0o700)
-    }
-    return opened if opened == changed and now[1] == killed[1] else set()
+def shut_again(scene, now, killed):
+    """As it was, where nothing was done but to look into what keeps its owner out; else as it is.
+
+    It died before its first change then: docs/native.md says what that leaves. While it is open we see what lies in it.
+    """
+    opened = [scene.root.parent / name for name in now[0].keys() & killed[0].keys() if is_opened(now, killed, name)]
+    for path in opened:
+        path.chmod(0)
+    if opened and home_of(scene) == now:
+        return now
+    for path in opened:
+        path.chmod(LIST)
+    return killed
+
+
+def is_opened(now, killed, name):
+    (kind, mode, _), (_, found, _) = now[0][name], killed[0][name]
+    return stat.S_ISDIR(kind) and mode == 0 and found == LIST
 
 
 def arm(scene, steps):
