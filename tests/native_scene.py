@@ -180,3 +180,11 @@ class Scene:
 
     def undo(self, run_id):
         return self.wire.call("runs.undo", {"runId": run_id})
+
+    def redo(self):
+        """Take the last undo back."""
+        return self.wire.call("runs.redo", {"spaceId": self.space_id()})
+
+    def space_id(self):
+        spaces = self.wire.call("spaces.list", {})
+        return next(each["spaceId"] for each in spaces if each["path"] == str(self.root))

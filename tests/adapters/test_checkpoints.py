@@ -18,6 +18,7 @@ from bascule.workspace.machine.files import temporary
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.ports import CheckpointFault
 from faults.lacking import missing_here, only_root
+from undo_of import undo
 
 ALL = 1_000_000
 
@@ -295,7 +296,7 @@ def test_a_name_like_ours_hides_nothing(workspace, checkpoints):
     assert list(named(checkpoints, before, after)) == [directory.name]
     (directory / "x").write_bytes(b"of the next one")
     assert list(named(checkpoints, after, checkpoints.take())) == [directory.name]
-    left = checkpoints.undo(before, after, dry_run=False).left_alone
+    left = undo(checkpoints, before, after, dry_run=False).left_alone
     assert [each.path for each in left] == os.listdir(workspace) == [directory.name]
 
 

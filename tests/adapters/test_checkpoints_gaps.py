@@ -17,9 +17,11 @@ from bascule.workspace.machine.checkpoints.merge import MOVE_AWAY
 from bascule.workspace.machine.checkpoints.scan import ScanLimits
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints, SpaceCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
-from bascule.workspace.ports import CheckpointFault
+from bascule.workspace.ports import Way, Ways
+from bascule.workspace.timeline import Selection, Work, edits, pieces_of, ways_back
 from faults.lacking import only_root
 from patience import PATIENCE
+from undo_of import undo
 
 SMALL = ScanLimits(files=40, bytes=10_000, file_bytes=2_000, depth=3)
 
@@ -39,8 +41,8 @@ class Space:
 
     def undo(self, before: str, after: str, **more) -> dict[str, str]:
         """What was left alone; the rest is back."""
-        shown = self.checkpoints.undo(before, after, dry_run=True, **more)
-        done = self.checkpoints.undo(before, after, dry_run=False, **more)
+        shown = undo(self.checkpoints, before, after, dry_run=True, **more)
+        done = undo(self.checkpoints, before, after, dry_run=False, **more)
         assert done == shown
         assert (self.inside / "kept").read_text() == "before\n"
         return {each.path: each.reason for each in done.left_alone}
@@ -185,17 +187,15 @@ def test_what_is_left_alone_in_the_way_of_something_can_be_moved_away_and_the_un
         too_large(space.inside / name)
     after = space.take()
     for _ in range(2):
-        done = space.checkpoints.undo(before, after, dry_run=False)
+        done = undo(space.checkpoints, before, after, dry_run=False)
         assert {each.path: each.reason for each in done.left_alone} == {
             "dir": f"{TOO_LARGE}; {MOVE_AWAY}",
             "file": f"{TOO_LARGE}; {MOVE_AWAY}",
             "new": TOO_LARGE,
         }
-        assert done.again
     for name in ("dir", "file", "new"):
         (space.inside / name).unlink()
     assert space.undo(before, after) == {}
-    assert not space.checkpoints.undo(before, after, dry_run=False).again
     assert read_all(space, mine) == mine
     (space.inside / "dir/a").write_text("saved since\n")
     assert space.undo(before, after) == {"dir/a": f"{TOO_LARGE}; {MOVE_AWAY}"}
@@ -246,7 +246,7 @@ def test_what_a_run_made_beside_a_gap_goes_and_the_directory_stays(space):
     (space.inside / "d/small").write_text("x")
     too_large(space.inside / "d/large")
     after = space.take()
-    shown = space.checkpoints.undo(before, after, dry_run=True)
+    shown = undo(space.checkpoints, before, after, dry_run=True)
     assert [change.path for change in shown.changes] == ["d/small", "kept"]
     assert space.undo(before, after) == {"d/large": TOO_LARGE}
     assert os.listdir(space.inside / "d") == ["large"]
@@ -285,7 +285,7 @@ def test_files_that_no_checkpoint_counted_are_never_taken_for_new_ones(space):
     again._last = None
     after = again.take()
     left = {f"f-{number}" for number in range(1, 60, 2)}
-    again.undo(before, after, dry_run=False)
+    undo(again, before, after, dry_run=False)
     assert left <= set(os.listdir(space.inside))
 
 
@@ -377,7 +377,8 @@ def test_a_tree_as_of_a_moment_knows_nothing_of_later_changes(space):
     assert (space.inside / "new").exists()
 
 
-def test_where_others_worked_at_the_same_time_their_paths_and_later_changes_are_left_alone(space):
+def test_where_others_worked_at_the_same_time_what_they_changed_stays_and_so_do_later_changes(space):
+    """Of two that were at work the one that began last counts, by the checkpoint between them."""
     for name in ("theirs", "later"):
         (space.inside / name).write_text("1")
     before = space.take()
@@ -387,13 +388,22 @@ def test_where_others_worked_at_the_same_time_their_paths_and_later_changes_are_
     (space.inside / "theirs").write_text("2")
     after = space.take()
     (space.inside / "later").write_text("3")
-    with pytest.raises(CheckpointFault, match="changed since: `later`"):
-        space.checkpoints.undo(before, after, dry_run=False)
-    assert space.undo(before, after, beside=[("run_2", inner, after)]) == {
-        "later": "was changed since",
-        "theirs": "was changed by run_2 at the same time",
+    works = [Work("run_1", 1, 4, before, after), Work("run_2", 2, 3, inner, after)]
+    chosen = Selection(pieces_of(works), frozenset(("run_1",)))
+    histories = edits(chosen, lambda piece: space.checkpoints.edits(piece.before, piece.after))
+    now = space.checkpoints.values(space.take(), histories)
+    found = ways_back(chosen, histories, now, lambda _path, one, other: space.checkpoints.same(one, other))
+    ways = dict(found)
+    assert ways.keys() == {b"kept", b"later", b"theirs"}
+    assert [edit.operation for edit in ways[b"later"].stays] == [None, "run_1"]
+    assert [edit.operation for edit in ways[b"theirs"].stays] == ["run_2"]
+    (way,) = (Way(way.expected, way.wanted) for way in ways.values() if way.back)
+    space.checkpoints.bring(Ways(before, {b"kept": way}), dry_run=False)
+    assert {name: (space.inside / name).read_text() for name in ("kept", "theirs", "later")} == {
+        "kept": "before\n",
+        "theirs": "2",
+        "later": "3",
     }
-    assert (space.inside / "theirs").read_text() == "2"
 
 
 @only_root

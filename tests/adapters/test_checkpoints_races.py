@@ -12,6 +12,7 @@ from bascule.workspace.machine.checkpoints import swap
 from bascule.workspace.machine.checkpoints.swap import Swap, is_still
 from bascule.workspace.machine.files.syscalls import exchange
 from patience import PATIENCE
+from undo_of import undo
 
 ROUNDS = 1_000 if os.environ.get("BASCULE_LONG") else 60
 FILES = 20
@@ -70,7 +71,7 @@ def lost(space: Space, save, rounds: int) -> int:
         swap.Swap.put = put
         try:
             writer.start()
-            space.checkpoints.undo(before, after, dry_run=False)
+            undo(space.checkpoints, before, after, dry_run=False)
         finally:
             swap.Swap.put = apply
             started.set()
@@ -97,7 +98,7 @@ def test_looking_first_and_renaming_then_loses_what_is_saved_in_between(space, m
 
     monkeypatch.setattr(Swap, "put", naive)
     monkeypatch.setitem(globals(), "is_still", looked)
-    space.checkpoints.undo(before, after, dry_run=False)
+    undo(space.checkpoints, before, after, dry_run=False)
     assert (space.inside / "a").read_bytes() == b"1"
 
 
@@ -117,9 +118,8 @@ def test_a_save_just_before_or_just_after_the_exchange_stays_and_is_named(space,
             by_rename(space.inside / "a", b"saved by hand")
 
     monkeypatch.setattr(swap, "exchange", exchanged)
-    done = space.checkpoints.undo(before, after, dry_run=False)
+    done = undo(space.checkpoints, before, after, dry_run=False)
     assert space.is_now() == {b"a": file(b"saved by hand"), b"b": file(b"1"), b"gone": file(b"1")}
-    assert done.again == (moment == "before")
     left = {each.path: each.reason for each in done.left_alone}
     assert left == ({"a": "was saved while it was being put back"} if moment == "before" else {})
 
@@ -127,14 +127,15 @@ def test_a_save_just_before_or_just_after_the_exchange_stays_and_is_named(space,
 def test_a_file_that_somebody_has_open_for_writing_is_left_alone(space):
     before, after = space.be({b"a": file(b"1")}), space.be({b"a": file(b"2")})
     with (space.inside / "a").open("ab") as writer:
-        done = space.checkpoints.undo(before, after, dry_run=False)
+        done = undo(space.checkpoints, before, after, dry_run=False)
         writer.write(b" and more")
-    assert done.again
+    assert [each.path for each in done.left_alone] == ["a"]
     assert space.is_now() == {b"a": file(b"2 and more")}
     with (space.inside / "a").open("rb"):
         # Whoever only reads is no hindrance.
         (space.inside / "a").write_bytes(b"2")
-        assert not space.checkpoints.undo(before, after, dry_run=False).again
+        assert undo(space.checkpoints, before, after, dry_run=False).left_alone == []
+    assert space.is_now() == {b"a": file(b"1")}
 
 
 def test_a_save_over_a_file_that_should_go_and_one_where_a_file_should_come_stay(space, monkeypatch):
@@ -150,7 +151,7 @@ def test_a_save_over_a_file_that_should_go_and_one_where_a_file_should_come_stay
         move(directory, name, new, into)
 
     monkeypatch.setattr(swap, "rename_new", moved)
-    done = space.checkpoints.undo(before, after, dry_run=False)
+    done = undo(space.checkpoints, before, after, dry_run=False)
     assert space.is_now() == {b"come": file(b"saved by hand"), b"go": file(b"saved by hand")}
     assert [each.path for each in done.left_alone] == ["come", "go"]
 
@@ -166,7 +167,7 @@ def test_a_file_saved_twice_keeps_the_newer_content(space, monkeypatch):
         exchange(*names)
 
     monkeypatch.setattr(swap, "exchange", exchanged)
-    assert space.checkpoints.undo(before, after, dry_run=False).again
+    assert [each.path for each in undo(space.checkpoints, before, after, dry_run=False).left_alone] == ["a"]
     assert space.is_now() == {b"a": file(b"save 3")}
 
 
@@ -181,5 +182,5 @@ def test_where_names_cannot_be_exchanged_it_is_looked_at_just_before_the_rename(
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(swap, "exchange", cannot)
-    assert space.checkpoints.undo(before, after, dry_run=False).again
+    assert [each.path for each in undo(space.checkpoints, before, after, dry_run=False).left_alone] == ["b"]
     assert space.is_now() == {b"a": file(b"1"), b"b": file(b"saved by hand")}

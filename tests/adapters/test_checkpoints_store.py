@@ -17,6 +17,7 @@ from bascule.workspace.machine.checkpoints.objects import BLOB, TREE, BadObject,
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.ports import CheckpointFault
+from undo_of import undo
 
 FLIPS = 400 if os.environ.get("BASCULE_LONG") else 40
 KILLS = 60 if os.environ.get("BASCULE_LONG") else 6
@@ -66,7 +67,7 @@ def test_no_flipped_bit_is_ever_restored(tmp_path, workspace, root, files):
         path.chmod(0o600)
         path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << generator.randrange(8)]) + sound[at + 1 :])
         try:
-            fresh(tmp_path, root).undo(first, second, dry_run=False)
+            undo(fresh(tmp_path, root), first, second, dry_run=False)
             assert trees.read(workspace) == before
         except CheckpointFault:
             refused += 1
@@ -74,7 +75,7 @@ def test_no_flipped_bit_is_ever_restored(tmp_path, workspace, root, files):
         path.write_bytes(sound)
         trees.write(workspace, {})
     assert refused > FLIPS // 10
-    fresh(tmp_path, root).undo(first, second, dry_run=False)
+    undo(fresh(tmp_path, root), first, second, dry_run=False)
     assert trees.read(workspace) == before
 
 
@@ -155,7 +156,7 @@ def test_a_damaged_object_is_named(tmp_path, workspace, root):
     path.chmod(0o600)
     path.write_bytes(zlib.compress(b"blob 1\0y"))
     with pytest.raises(CheckpointFault) as raised:
-        checkpoints.undo(first, second, dry_run=False)
+        undo(checkpoints, first, second, dry_run=False)
     assert str(raised.value) == (
         f"the checkpoint is damaged and nothing was changed: object {name} "
         "cannot be used (its content is not what its name promises)"

@@ -12,11 +12,13 @@ from hypothesis import example, given, settings
 
 from bascule.workspace.machine.checkpoints.restore import Restore
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.checkpoints.unified import shown_path
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.files.syscalls import exchange
-from bascule.workspace.ports import CheckpointFault
+from bascule.workspace.ports import CheckpointFault, LaterChanges
 from faults.lacking import missing_here, only_root
 from patience import PATIENCE
+from undo_of import undo
 
 EXAMPLES = 1_000 if os.environ.get("BASCULE_LONG") else 60
 ALL = 1_000_000
@@ -51,6 +53,10 @@ def file(content: bytes, mode: int = 0o644) -> tuple:
     return ("file", mode, content)
 
 
+def left_of(done) -> dict[str, str]:
+    return {each.path: each.reason for each in done.left_alone}
+
+
 # -- properties -----------------------------------------------------------------------------------
 
 
@@ -62,9 +68,9 @@ def test_undoing_restores_every_byte_mode_and_link(before, after):
         space = Space(directory)
         first = space.be(before)
         second = space.be(after)
-        shown = space.checkpoints.undo(first, second, dry_run=True)
+        shown = undo(space.checkpoints, first, second, dry_run=True)
         assert space.is_now() == after, "a dry run changed something"
-        done = space.checkpoints.undo(first, second, dry_run=False)
+        done = undo(space.checkpoints, first, second, dry_run=False)
         assert done == shown
         assert space.is_now() == before
         assert space.checkpoints.take() == first
@@ -77,23 +83,23 @@ def test_undoing_restores_every_byte_mode_and_link(before, after):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees, later=trees.random_trees)
 def test_what_came_later_is_never_lost(before, after, later):
-    """Refused and nothing touched, or every path is as it was before, or as somebody left it later."""
+    """What is as the call left it comes back, and every other path is as somebody left it later, and named."""
     with tempfile.TemporaryDirectory() as directory:
         space = Space(directory)
         first, second = space.be(before), space.be(after)
         space.be(later)
-        try:
-            space.checkpoints.undo(first, second, dry_run=False)
-        except CheckpointFault as fault:
-            assert "changed since: " in str(fault)  # noqa: PT017 - the other outcome is as good
-            assert space.is_now() == later
-            return
-        finally:
-            space.root.close()
+        done = undo(space.checkpoints, first, second, dry_run=False)
+        space.root.close()
         now = space.is_now()
-        for path, was in later.items():
-            if was != after.get(path) and was != before.get(path) and was[0] != "dir":
-                assert now.get(path) == was, path
+        left = left_of(done)
+        for path in before.keys() | after.keys() | later.keys():
+            was, called, there = before.get(path), after.get(path), later.get(path)
+            if there not in (None, was, called) and there[0] != "dir":
+                assert now.get(path) == there, path
+            assert now.get(path) in (was, there), path
+            if was != called and was is not None and was[0] != "dir" and now.get(path) != was:
+                shown = shown_path(path)
+                assert any(shown == each or shown.startswith(f"{each}/") for each in left), path
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -150,14 +156,24 @@ def _leaves(tree: trees.Tree) -> trees.Tree:
 # -- stories --------------------------------------------------------------------------------------
 
 
-def test_a_later_change_is_named_and_nothing_is_touched(space):
+def test_a_later_change_is_named_and_stays_and_the_rest_comes_back(space):
     before = space.be({b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")})
     after = space.be({b"a": file(b"2"), b"b": file(b"2")})
     (space.inside / "b").write_bytes(b"3")
     (space.inside / "c").write_bytes(b"back, but another")
+    done = undo(space.checkpoints, before, after, dry_run=False)
+    assert left_of(done) == {"b": "was changed since", "c": "was changed since"}
+    assert [change.path for change in done.changes] == ["a"]
+    assert space.is_now() == {b"a": file(b"1"), b"b": file(b"3"), b"c": file(b"back, but another")}
+
+
+def test_taking_a_copy_over_is_refused_where_something_changed_since_and_nothing_is_touched(space):
+    before = space.be({b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")})
+    after = space.be({b"a": file(b"2"), b"b": file(b"2")})
+    space.be({b"a": file(b"1"), b"b": file(b"3"), b"c": file(b"another")})
     now = space.is_now()
-    with pytest.raises(CheckpointFault) as raised:
-        space.checkpoints.undo(before, after, dry_run=False)
+    with pytest.raises(LaterChanges) as raised:
+        space.checkpoints.apply(before, after)
     assert str(raised.value) == (
         "changed since: `b`, `c`. Nothing was changed, because that would lose the later changes; "
         "undo those first, or change the files by hand"
@@ -170,7 +186,7 @@ def test_later_changes_elsewhere_are_no_hindrance(space):
     after = space.be({b"a": file(b"2"), b"new": ("dir", 0o755), b"new/y": file(b"y")})
     (space.inside / "other").write_bytes(b"later")
     (space.inside / "new/z").write_bytes(b"later, in a directory that the run made")
-    space.checkpoints.undo(before, after, dry_run=False)
+    undo(space.checkpoints, before, after, dry_run=False)
     assert space.is_now() == {
         b"a": file(b"1"),
         b"d": ("dir", 0o755),
@@ -185,9 +201,9 @@ def test_what_is_already_as_before_is_left_alone(space):
     before = space.be({b"a": file(b"1"), b"b": file(b"1")})
     after = space.be({b"a": file(b"2"), b"b": file(b"2")})
     (space.inside / "a").write_bytes(b"1")
-    changes = space.checkpoints.undo(before, after, dry_run=False).changes
+    changes = undo(space.checkpoints, before, after, dry_run=False).changes
     assert [change.path for change in changes] == ["b"]
-    assert space.checkpoints.undo(before, after, dry_run=False).changes == []
+    assert undo(space.checkpoints, before, after, dry_run=False).changes == []
 
 
 def test_a_directory_that_must_become_a_file_again_loses_nothing_unseen(space):
@@ -195,13 +211,14 @@ def test_a_directory_that_must_become_a_file_again_loses_nothing_unseen(space):
     after = space.be({b"x": ("dir", 0o755), b"x/y": file(b"y")})
     (space.inside / "x/.git").mkdir()
     with pytest.raises(CheckpointFault, match=r"`x/\.git` is in the way, and no checkpoint has it"):
-        space.checkpoints.undo(before, after, dry_run=False)
+        undo(space.checkpoints, before, after, dry_run=False)
     (space.inside / "x/.git").rmdir()
     (space.inside / "x/later").write_bytes(b"later")
-    with pytest.raises(CheckpointFault, match="changed since: `x/later`"):
-        space.checkpoints.undo(before, after, dry_run=False)
+    left = left_of(undo(space.checkpoints, before, after, dry_run=False))
+    assert left == {"x": "is a directory with `x/later` in it, which is left alone"}
+    assert (space.inside / "x/later").read_bytes() == b"later"
     (space.inside / "x/later").unlink()
-    space.checkpoints.undo(before, after, dry_run=False)
+    undo(space.checkpoints, before, after, dry_run=False)
     assert space.is_now() == {b"x": file(b"a file")}
 
 
@@ -211,9 +228,10 @@ def test_a_link_put_in_a_directorys_place_is_a_conflict_not_a_way_out(space, tmp
     after = space.be({b"d": ("dir", 0o755), b"d/x": file(b"new")})
     shutil.rmtree(space.inside / "d")
     (space.inside / "d").symlink_to(tmp_path / "outside")
-    with pytest.raises(CheckpointFault, match="changed since: "):
-        space.checkpoints.undo(before, after, dry_run=False)
+    left = left_of(undo(space.checkpoints, before, after, dry_run=False))
+    assert left == {"d/x": "was changed since", "d/y": "was changed since"}
     assert os.listdir(tmp_path / "outside") == []
+    assert (space.inside / "d").is_symlink()
 
 
 def test_a_workspace_that_changes_while_it_is_staged_is_looked_at_again(space, monkeypatch):
@@ -229,15 +247,15 @@ def test_a_workspace_that_changes_while_it_is_staged_is_looked_at_again(space, m
     (space.inside / "a").write_bytes(b"1")
     monkeypatch.setattr(Restore, "stage", changed)
     with pytest.raises(CheckpointFault, match="the workspace keeps changing"):
-        space.checkpoints.undo(before, after, dry_run=False)
+        undo(space.checkpoints, before, after, dry_run=False)
     assert len(looked) == 3
     assert (space.inside / "a").read_bytes() == b"2"
     monkeypatch.undo()
-    space.checkpoints.undo(before, after, dry_run=False)
+    undo(space.checkpoints, before, after, dry_run=False)
     assert space.is_now() == {b"a": file(b"1")}
 
 
-def test_a_conflict_that_comes_while_it_is_staged_is_refused_before_anything_changes(space, monkeypatch):
+def test_a_later_change_that_comes_while_it_is_staged_stays_and_is_named(space, monkeypatch):
     before = space.be({b"a": file(b"1"), b"b": file(b"1")})
     after = space.be({b"a": file(b"2"), b"b": file(b"2")})
     stage = Restore.stage
@@ -247,9 +265,9 @@ def test_a_conflict_that_comes_while_it_is_staged_is_refused_before_anything_cha
         (space.inside / "b").write_bytes(b"mine")
 
     monkeypatch.setattr(Restore, "stage", changed)
-    with pytest.raises(CheckpointFault, match="changed since: `b`"):
-        space.checkpoints.undo(before, after, dry_run=False)
-    assert space.is_now() == {b"a": file(b"2"), b"b": file(b"mine")}
+    done = undo(space.checkpoints, before, after, dry_run=False)
+    assert left_of(done) == {"b": "was changed since"}
+    assert space.is_now() == {b"a": file(b"1"), b"b": file(b"mine")}
 
 
 def test_a_full_disk_is_found_out_before_anything_changes(space, monkeypatch):
@@ -268,7 +286,7 @@ def test_a_full_disk_is_found_out_before_anything_changes(space, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         with pytest.raises(CheckpointFault, match="nothing was changed: No space left on device"):
-            space.checkpoints.undo(before, after, dry_run=False)
+            undo(space.checkpoints, before, after, dry_run=False)
     assert space.is_now() == now
 
 
@@ -284,9 +302,9 @@ def test_an_undo_that_was_stopped_halfway_goes_on_where_it_stopped(space, monkey
     with monkeypatch.context() as patched:
         patched.setattr("bascule.workspace.machine.checkpoints.swap.exchange", failing)
         with pytest.raises(CheckpointFault, match=r"stopped at `b` after 1 changes: Input/output error.*goes on where"):
-            space.checkpoints.undo(before, after, dry_run=False)
+            undo(space.checkpoints, before, after, dry_run=False)
     assert (space.inside / "a").read_bytes() == b"1"
-    space.checkpoints.undo(before, after, dry_run=False)
+    undo(space.checkpoints, before, after, dry_run=False)
     assert space.is_now() == {b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")}
 
 
@@ -299,7 +317,7 @@ def test_restored_files_belong_to_whom_they_replace(tmp_path):
     checkpoints = GitCheckpoints(os.fspath(tmp_path / "state")).open("spc_1", root)
     before = checkpoints.take()
     (tmp_path / "workspace/gone").unlink()
-    checkpoints.undo(before, checkpoints.take(), dry_run=False)
+    undo(checkpoints, before, checkpoints.take(), dry_run=False)
     found = (tmp_path / "workspace/gone").stat()
     assert (found.st_uid, found.st_gid) == (1234, 1235)
     root.close()
@@ -315,6 +333,7 @@ def test_directories_that_forbid_writing_are_undone_by_their_owner_too(tmp_path)
         """
 import os, sys
 from test_checkpoints_undo import Space, file
+from undo_of import undo
 # Afterwards: the interpreter may lie in a home directory.
 os.setgid(65534)
 os.setuid(65534)
@@ -324,7 +343,7 @@ two = {b"d": ("dir", 0o555), b"d/x": file(b"2"), b"n": ("dir", 0o555), b"n/m": (
 before = space.be(one)
 os.chmod(space.inside / "e", 0o755)
 after = space.be(two)
-space.checkpoints.undo(before, after, dry_run=False)
+undo(space.checkpoints, before, after, dry_run=False)
 assert space.is_now() == one, space.is_now()
 space.checkpoints.apply(before, after)
 assert space.is_now() == two, space.is_now()
@@ -355,5 +374,5 @@ def test_a_directory_that_is_swapped_at_the_last_moment_stops_an_undo_with_a_rea
 
     monkeypatch.setattr(Restore, "check_leftovers", swapped)
     with pytest.raises(CheckpointFault, match="nothing was changed: `x`: "):
-        space.checkpoints.undo(before, after, dry_run=False)
+        undo(space.checkpoints, before, after, dry_run=False)
     assert os.readlink(space.inside / "x") == "elsewhere"

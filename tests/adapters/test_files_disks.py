@@ -14,6 +14,7 @@ from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.paths import parse_path
 from bascule.workspace.ports import CheckpointFault, FileFault
 from faults.lacking import missing_here, only_root
+from undo_of import undo
 
 pytestmark = only_root
 
@@ -58,10 +59,10 @@ def test_an_undo_on_a_full_disk_changes_nothing(disk, tmp_path):
     after = checkpoints.take()
     (place / "later").write_bytes(bytes(500_000))
     with pytest.raises(CheckpointFault, match="nothing was changed: No space left on device"):
-        checkpoints.undo(before, after, dry_run=False)
+        undo(checkpoints, before, after, dry_run=False)
     assert os.listdir(place) == ["later"]
     (place / "later").unlink()
-    checkpoints.undo(before, after, dry_run=False)
+    undo(checkpoints, before, after, dry_run=False)
     assert sorted(os.listdir(place)) == ["large", "small"]
 
 

@@ -16,6 +16,7 @@ from bascule.workspace.paths import WorkspacePath, parse_path
 from bascule.workspace.ports import CheckpointFault, FileFault
 from faults.swapping import swapping
 from patience import PATIENCE
+from undo_of import undo
 
 # Divided among the operations of one test.
 SECONDS = 30.0 if os.environ.get("BASCULE_LONG") else 4.0
@@ -179,7 +180,7 @@ def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_else(p
             taken.add(checkpoints.take())
             with contextlib.suppress(CheckpointFault):
                 (tree,) = sorted(taken)[:1]
-                checkpoints.undo(before, tree, dry_run=False)
+                undo(checkpoints, before, tree, dry_run=False)
             outside.check()
     scene.close()
     assert outside.escapes == 0

@@ -3,8 +3,7 @@
 import pytest
 from workspace_scene import JERRY, Scene, create, edit, make_machine, say, shell
 
-from bascule.foundation.errors import Conflict, Unavailable
-from bascule.kernel.journal import Transaction
+from bascule.foundation.errors import Conflict, NotFound, Unavailable
 from bascule.testing.house import House
 from bascule.testing.machine import FakeCheckpoints
 from bascule.workspace.limits import WorkspaceLimits
@@ -181,12 +180,14 @@ def test_runs_do_not_wait_for_it_and_each_says_that_it_met_the_other(scene):
     assert inner["runId"] in shown["note"]
 
 
-def test_undoing_it_leaves_alone_what_other_runs_changed_meanwhile(scene):
+def test_undoing_it_does_not_touch_what_other_runs_changed_meanwhile(scene):
     process = writes(scene, made=b"x\n")
     inner = scene.run(edit("a.txt", "one", "uno"))
     stop(scene, process)
     done = scene.call("runs.undo", {"runId": process["runId"]})
-    assert paths(done["leftAlone"]) == {"a.txt": f"was changed by {inner['runId']} at the same time"}
+    assert paths(done["leftAlone"]) == {"a.txt": f"was changed at the same time by {inner['runId']}"}
+    assert "others worked here at the same time" in done["note"]
+    assert inner["runId"] in done["note"]
     assert scene.files == {**FILES, "a.txt": b"uno\n"}
     scene.call("runs.undo", inner)
     assert scene.files == FILES
@@ -196,7 +197,8 @@ def test_beside_it_a_run_is_undone_except_for_what_was_changed_since(scene):
     process = background(scene)
     inner = scene.run(edit("a.txt", "one", "uno"), create("b.txt"))
     scene.files["b.txt"] = b"the server's log grows\n"
-    assert paths(scene.call("runs.undo", inner)["leftAlone"]) == {"b.txt": "was changed since"}
+    left = paths(scene.call("runs.undo", inner)["leftAlone"])
+    assert left == {"b.txt": f"was changed later by {process['runId']}"}
     assert scene.files == {**FILES, "b.txt": b"the server's log grows\n"}
     stop(scene, process)
 
@@ -208,11 +210,11 @@ def test_what_an_undo_or_a_commit_changed_beside_it_is_not_its_work(scene):
     on_copy = scene.run(create("copied"), onCopy=True)
     scene.call("runs.commit", on_copy)
     stop(scene, process)
-    left = scene.call("runs.undo", {"runId": process["runId"]})["leftAlone"]
-    assert paths(left) == {
-        "a.txt": f"was changed by the undo of {earlier['runId']} at the same time",
-        "copied": f"was changed by the commit of {on_copy['runId']} at the same time",
-    }
+    undone = scene.call("runs.undo", {"runId": process["runId"]})
+    # An undo did exactly what it says; of a command in the background nobody says what it does.
+    assert paths(undone["leftAlone"]) == {"copied": f"was changed at the same time by {on_copy['runId']}"}
+    assert "others worked here at the same time" in undone["note"]
+    assert on_copy["runId"] in undone["note"]
     assert scene.files == {**FILES, "copied": b"new\n"}
 
 
@@ -229,20 +231,18 @@ def test_where_more_runs_met_it_than_are_kept_it_is_not_undone():
         assert len(scene.files) == 7
 
 
-def test_what_it_met_is_known_after_it_was_no_longer_kept(scene):
-    process = writes(scene, made=b"x\n")
-    inner = scene.run(edit("a.txt", "one", "uno"))
-    stop(scene, process)
-
-    def drop():
-        tx = Transaction()
-        scene.house.workspace.book.drop(tx, inner["runId"])
-        scene.house.workspace._journal.commit_quietly(tx)
-
-    scene.say(drop)
-    scene.house.advance(2 * 60 * 60)
-    assert list(paths(scene.call("runs.undo", {"runId": process["runId"]})["leftAlone"])) == ["a.txt"]
-    assert scene.files["a.txt"] == b"uno\n"
+def test_once_it_is_over_it_makes_room_before_what_it_met():
+    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_kept_runs=3)) as house:
+        scene = Scene(house, FILES)
+        process = writes(scene, made=b"x\n")
+        inner = scene.run(edit("a.txt", "one", "uno"))
+        stop(scene, process)
+        for number in range(2):
+            scene.run(create(f"made-{number}"))
+        with pytest.raises(NotFound):
+            scene.call("runs.undo", {"runId": process["runId"]})
+        scene.call("runs.undo", inner)
+        assert scene.files["a.txt"] == FILES["a.txt"]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -256,6 +256,7 @@ def test_one_that_ends_with_the_daemon_can_be_undone_in_the_next_life(scene, cle
     assert event["type"] == ("shell" if clean else "error")
     assert clean or event["message"].startswith("unknown: may have run")
     assert sorted(changed(scene, run)) == ["a.txt", "made"]
+    # What the run inside it changed is that one's own, and stays.
     assert list(paths(scene.call("runs.undo", run)["leftAlone"])) == ["a.txt"]
     assert scene.files == {**FILES, "a.txt": b"uno\n"}
     scene.call("runs.undo", inner)

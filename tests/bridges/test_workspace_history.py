@@ -14,6 +14,7 @@ from bascule.foundation.errors import (
 )
 from bascule.testing.house import House
 from bascule.workspace.limits import WorkspaceLimits
+from undo_of import left_alone
 
 FILES = {"a.txt": b"one\n", "data/1": b"1\n"}
 
@@ -54,12 +55,30 @@ def test_undo_shows_what_it_would_do_and_then_does_it_once(scene):
     assert [row["outcome"] for row in scene.records("runs.undo")][-2:] == ["begun", "conflict"]
 
 
-def test_undo_is_refused_when_later_changes_would_be_lost(scene):
+def test_what_a_later_run_changed_stays_and_is_named_and_the_rest_is_undone(scene):
+    run = scene.run(edit("a.txt", "one", "uno"), create("b.txt"))
+    later = scene.run(edit("a.txt", "uno", "due"))
+    undone = scene.call("runs.undo", run)
+    assert left_alone(undone) == {"a.txt": f"was changed later by {later['runId']}"}
+    assert scene.files == {**FILES, "a.txt": b"due\n"}
+    # The later one first, and then this one again.
+    scene.call("runs.undo", later)
+    scene.call("runs.undo", run)
+    assert scene.files == FILES
+
+
+def test_an_undo_that_could_only_lose_later_changes_changes_nothing_and_is_not_used_up(scene):
     run = scene.run(edit("a.txt", "one", "uno"))
-    scene.run(edit("a.txt", "uno", "due"))
-    with pytest.raises(Conflict, match=r"a\.txt was changed later"):
-        scene.call("runs.undo", run)
-    assert scene.files["a.txt"] == b"due\n"
+    later = scene.run(edit("a.txt", "uno", "due"))
+    for _ in range(2):
+        undone = scene.call("runs.undo", run)
+        assert (undone["changes"], list(left_alone(undone))) == ([], ["a.txt"])
+        assert "takenBackBy" not in undone
+        assert scene.files["a.txt"] == b"due\n"
+        assert scene.view(run).get("undone") is not True
+    scene.call("runs.undo", later)
+    scene.call("runs.undo", run)
+    assert scene.files == FILES
 
 
 def test_what_a_command_changed_is_undone_too(scene):
@@ -95,12 +114,23 @@ def test_what_others_changed_while_a_run_waited_is_neither_its_diff_nor_its_undo
     assert set(scene.files) == {"a.txt", "data/1", "others.txt"}
 
 
-def test_undo_is_refused_when_others_worked_between_two_changes_of_the_same_file(scene):
+def test_two_changes_of_the_same_file_are_undone_though_others_worked_in_between(scene):
     run = scene.run(create("x.txt", "1"), shell("rm -rf data"), edit("x.txt", "1", "2"))
     scene.run(create("others.txt"))
     run = scene.resume(run)
-    with pytest.raises(Conflict, match="others worked here"):
-        scene.call("runs.undo", run)
+    undone = scene.call("runs.undo", run)
+    assert "leftAlone" not in undone
+    assert set(scene.files) == {*FILES, "others.txt"}
+
+
+def test_where_others_changed_the_same_file_in_between_only_what_came_after_them_is_undone(scene):
+    run = scene.run(create("x.txt", "1"), shell("rm -rf data"), edit("x.txt", "2", "3"))
+    other = scene.run(edit("x.txt", "1", "2"))
+    run = scene.resume(run)
+    undone = scene.call("runs.undo", run)
+    assert list(left_alone(undone)) == ["x.txt"]
+    assert f"was changed later by {other['runId']}, after a part" in left_alone(undone)["x.txt"]
+    assert scene.files == {**FILES, "x.txt": b"2"}
 
 
 def test_checkpoints_that_no_kept_run_needs_are_collected(scene):
@@ -110,6 +140,41 @@ def test_checkpoints_that_no_kept_run_needs_are_collected(scene):
     scene.house.advance(2 * 60 * 60)
     scene.until(lambda: "old" not in scene.machine.trees, "the collection")
     scene.call("runs.undo", run)
+
+
+def test_a_run_is_undone_whatever_number_of_its_undos_are_no_longer_kept():
+    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_kept_undos=3)) as house:
+        scene = Scene(house, FILES)
+        run = scene.run(edit("a.txt", "one", "uno"), delete("data/1"))
+        for _ in range(5):
+            scene.call("runs.undo", run)
+            assert scene.files == FILES
+            redo(scene)
+            assert scene.files == {"a.txt": b"uno\n"}
+        assert [each["kind"] for each in log(scene)] == ["redo", "undo", "run"]
+
+
+def test_the_oldest_undo_that_is_kept_is_taken_back_as_any_other():
+    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_kept_undos=3)) as house:
+        scene = Scene(house, FILES)
+        run = scene.run(edit("a.txt", "one", "uno"))
+        scene.call("runs.undo", run)
+        oldest = log(scene)[0]["operationId"]
+        for name in ("b.txt", "c.txt"):
+            scene.call("runs.undo", scene.run(create(name)))
+        redo(scene, undoId=oldest)
+        assert scene.files == {**FILES, "a.txt": b"uno\n"}
+        assert scene.view(run).get("undone") is not True
+        scene.call("runs.undo", run)
+        assert scene.files == FILES
+
+
+def redo(scene, **more):
+    return scene.house.call(JERRY, "runs.redo", {"spaceId": scene.space, **more})
+
+
+def log(scene):
+    return scene.house.call(JERRY, "spaces.log", {"spaceId": scene.space})
 
 
 # -- on a copy -----------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_what_is_given_before_a_verb_is_not_undone_by_the_verb():
 
 
 @pytest.mark.parametrize(
-    "words", ["runs list", "runs undo last", "agents revoke mallory", "processes stop p", "games kill g"]
+    "words", ["runs list", "runs diff last", "agents revoke mallory", "processes stop p", "games kill g"]
 )
 def test_a_daemon_named_before_the_verb_is_the_one_that_is_asked(words):
     noun, *rest = words.split()

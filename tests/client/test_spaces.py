@@ -100,6 +100,8 @@ def test_a_run_is_shown_and_taken_back(space, tmp_path):
     assert {change.path: change.change for change in diff.changes} == {"kept": "modified", "made": "added"}
     assert space.undo(result.run_id, dry_run=True).changes
     space.undo(result.run_id)
+    assert [each.kind for each in space.log(limit=2)] == ["undo", "run"]
+    assert space.redo(dry_run=True).operations == [space.log()[0].operation_id]
     assert (tmp_path / "kept").read_text() == "old\n"
     assert not (tmp_path / "made").exists()
     assert space.runs()[0].undone

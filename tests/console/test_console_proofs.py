@@ -160,6 +160,7 @@ def test_every_row_of_ours_that_changes_something_needs_a_proof_or_says_why_not(
         "approvals.decide",
         "admin.stop",
         "runs.undo",
+        "runs.redo",
         "runs.resume",
     }
 

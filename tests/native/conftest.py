@@ -8,6 +8,7 @@ from hook_ways import HiddenTool, Program
 
 from daemon_process import DaemonProcess
 from native_scene import Scene, make_project
+from undo_place import Place
 
 
 @pytest.fixture
@@ -21,6 +22,27 @@ def scene(start_daemon, tmp_path):
     made.note("SessionStart")
     yield made
     made.close()
+
+
+@pytest.fixture
+def make_place(start_daemon, tmp_path):
+    made = []
+
+    def make(*options):
+        root = tmp_path / "home" / "project"
+        root.mkdir(parents=True)
+        make_project(root)
+        made.append(Place(start_daemon(None, *options, env={"HOME": str(root.parent)}), root))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def place(make_place):
+    return make_place()
 
 
 @pytest.fixture

@@ -102,6 +102,10 @@ class HiddenTool:
         assert not result.get("isError"), result
         return Verdict.of(result["structuredContent"])
 
+    def tool(self, name, **arguments):
+        """One that its model sees."""
+        return self._ask("tools/call", json.dumps({"name": name, "arguments": arguments}))["result"]
+
     def close(self):
         self._process.stdin.close()
         self._process.stdout.close()

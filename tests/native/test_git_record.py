@@ -530,7 +530,7 @@ def test_a_state_of_an_earlier_version_is_read_as_one_of_today(scene):
 
 def test_what_stays_of_git_is_named_as_files_are(scene):
     """U8: with its path and the reason, beside what came back."""
-    elsewhere = Elsewhere(scene.states, NothingOutside())
+    elsewhere = Elsewhere(scene.states, NothingOutside(), lambda: 1)
     before = scene.take()
     git(scene.root, "branch", "-D", "feature")
     git(scene.root, "tag", "v2")
@@ -571,7 +571,7 @@ def test_a_rebase_that_an_agent_left_stopped_is_taken_back_and_taken_back_again(
     assert not done.get("leftAlone")
     assert (snapshot(project.root), git(project.root, "status")) == was
     assert not (project.root / ".git" / "rebase-merge").exists()
-    project.wire.call("runs.undo", {"runId": "last-undo"})
+    project.redo()
     assert (snapshot(project.root), git(project.root, "status")) == stopped
     git(project.root, "rebase", "--abort")
     assert (snapshot(project.root), git(project.root, "status")) == was
@@ -605,7 +605,7 @@ def test_a_worktree_inside_of_the_project_goes_and_comes_back(project):
     there = snapshot(project.root), git(project.root / "other", "status")
     project.undo(answer["runId"])
     assert (snapshot(project.root), git(project.root, "worktree", "list").count("\n")) == (was, 0)
-    project.wire.call("runs.undo", {"runId": "last-undo"})
+    project.redo()
     assert (snapshot(project.root), git(project.root / "other", "status")) == there
     answer = project.run("git worktree remove --force other")
     project.undo(answer["runId"])

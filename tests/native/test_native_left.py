@@ -290,11 +290,11 @@ def test_bascule_undo_last_never_takes_an_older_call_for_one_that_is_not_over(sc
     running(scene, run_id)
     bascule = os.path.join(os.path.dirname(sys.executable), "bascule")
     done = subprocess.run(
-        [bascule, "undo", "last", "--state-dir", scene.daemon.state_dir],
-        capture_output=True, text=True, check=False, timeout=PATIENCE,
+        [bascule, "undo", "--state-dir", scene.daemon.state_dir],
+        cwd=scene.root, capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode != 0
-    assert "a process of the call still runs" in done.stderr
+    assert f"{run_id} is not over yet" in done.stderr
     assert (scene.root / "older.txt").exists()
     opened(gate)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bascule.client import SyncClient
-from bascule.foundation.errors import Conflict
 from bascule.workspace.machine.checkpoints.outside import OutsideFiles, OutsideLimits
 from bascule.workspace.ports import CheckpointFault
 from patience import PATIENCE
+from undo_of import left_alone
 
 
 def snapshot(*tops):
@@ -254,25 +254,26 @@ def test_an_edit_outside_of_the_project_is_undone_but_for_later_work(scene):
     assert not new.parent.exists()
     answer = edit(scene, path, "broken again")
     path.write_text("a person's own work")
-    with pytest.raises(Conflict, match="was changed since then"):
-        scene.undo(answer["runId"])
+    undone = scene.undo(answer["runId"])
+    assert (undone["changes"], left_alone(undone)) == ([], {str(path): "was changed since"})
     assert path.read_text() == "a person's own work"
 
 
-def test_a_delete_in_the_project_and_outside_is_undone_in_both_or_in_neither(scene):
+def test_a_delete_in_the_project_and_outside_is_undone_in_both_but_for_later_work(scene):
     other = scene.root.parent / "other"
     other.mkdir()
     (other / "a").write_text("a")
-    was = snapshot(other, scene.root / "src")
+    was, was_there = snapshot(other, scene.root / "src"), snapshot(scene.root / "src")
     answer = scene.run("rm -rf src ../other")
     assert snapshot(other, scene.root / "src") != was
     scene.undo(answer["runId"])
     assert snapshot(other, scene.root / "src") == was
     answer = scene.run("rm -rf src; echo x > ../other/a")
     (other / "a").write_text("a person's own work")
-    with pytest.raises(Conflict):
-        scene.undo(answer["runId"])
-    assert not (scene.root / "src").exists()
+    undone = scene.undo(answer["runId"])
+    assert left_alone(undone) == {str(other / "a"): "was changed since"}
+    assert (other / "a").read_text() == "a person's own work"
+    assert snapshot(scene.root / "src") == was_there
 
 
 def test_what_cannot_be_kept_outside_is_said_and_the_project_is_held_all_the_same(scene):
@@ -321,3 +322,43 @@ def test_the_copy_that_an_undo_needs_does_not_make_room_for_its_own_snapshot(pro
     assert all(kept.expect("spc_1", *states))
     kept.undo("spc_1", *states, dry_run=False)
     assert place.read_bytes() == b"1" * 400 * 1024
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mkdir {home}/made",
+        "mkdir -p {home}/made/deep/er",
+        "rmdir {home}/empty",
+        "rmdir {home}/empty && mkdir {home}/made",
+        "rm -r {home}/tree",
+        "chmod 700 {home}/empty",
+        "chmod 700 .",
+        "chmod 700 . && rmdir {home}/empty",
+    ],
+)
+def test_modes_and_empty_directories_come_back_outside_too(scene, command):
+    """U9: they were not recorded."""
+    home = scene.root.parent
+    (home / "empty").mkdir(mode=0o755)
+    (home / "tree" / "deep" / "er").mkdir(parents=True)
+    scene.root.chmod(0o755)
+
+    def look():
+        return {
+            os.path.relpath(folder, home): os.stat(folder).st_mode
+            for folder, _, _ in os.walk(home)
+            if "/.git" not in folder
+        }
+
+    was = look()
+    answer = scene.run(command.format(home=home))
+    assert look() != was
+    undone = scene.undo(answer["runId"])
+    assert look() == was
+    assert "leftAlone" not in undone
+    assert "failed" not in undone
+    scene.redo()
+    assert look() != was
+    scene.undo(answer["runId"])
+    assert look() == was

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bascule.foundation.errors import Conflict
+from bascule.foundation.errors import Conflict, NotFound
 from native_scene import Scene, git, make_project, snapshot
 from patience import PATIENCE
+from undo_of import left_alone
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
 
@@ -20,18 +21,17 @@ def files_of(*tops):
     return sorted(str(path) for top in tops for path in Path(top).rglob("*") if path.is_file())
 
 
-def bascule(scene, *words):
+def bascule(scene, *words, cwd=None):
+    """As in the shell of somebody who went to the project before any of it."""
     return subprocess.run(
         [BASCULE, *words, "--state-dir", scene.daemon.state_dir],
+        cwd=cwd or scene.root,
+        env=os.environ | {"PWD": str(scene.root)},
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE,
     )
-
-
-def take_back(scene):
-    return scene.wire.call("runs.undo", {"runId": "last-undo"})
 
 
 # -- the project's own directory --
@@ -141,6 +141,7 @@ def test_later_calls_are_recorded_against_the_directory_that_is_at_the_path_now(
 
 
 def test_a_person_who_puts_another_directory_there_has_an_undo_there(scene):
+    """U1: by a person, between two calls."""
     scene.run("echo x > first")
     os.rename(scene.root, scene.root.parent / "old")
     make_project(scene.root)
@@ -157,12 +158,15 @@ def test_an_older_run_never_writes_refs_into_another_repository(scene):
     os.rename(scene.root, scene.root.parent / "old")
     os.rename(scene.root.parent / "copy", scene.root)
     now, old = snapshot(scene.root), snapshot(scene.root.parent / "old")
-    with pytest.raises(Conflict, match="git's record changed"):
-        scene.undo(answer["runId"])
-    assert (snapshot(scene.root), snapshot(scene.root.parent / "old")) == (now, old)
+    undone = scene.undo(answer["runId"])
+    assert left_alone(undone) == {".git": "another repository is there now"}
+    # What it had in the files comes back: they are as the run left them.
+    assert snapshot(scene.root)[1:] == now[1:]
+    assert snapshot(scene.root.parent / "old") == old
 
 
 def test_the_mode_of_the_project_itself_is_put_back(scene):
+    """U9."""
     scene.root.chmod(0o755)
     answer = scene.run("chmod 700 .")
     assert scene.root.stat().st_mode & 0o7777 == 0o700
@@ -244,8 +248,11 @@ def test_what_no_checkpoint_holds_stays_where_a_call_moved_it(unheld, command, s
     undone = scene.undo(answer["runId"])
     assert any("only copy" in each["reason"] for each in undone["leftAlone"])
     # What the undo did is taken back, and done once more, without losing it either.
-    for _ in range(2):
-        take_back(scene)
+    if "takenBackBy" in undone:
+        scene.redo()
+    else:
+        assert undone["changes"] == []
+    scene.undo(answer["runId"])
     subprocess.run(["chmod", "-R", "u+rwX", scene.root], check=True)
     assert was <= contents(scene.root / target)
 
@@ -278,13 +285,14 @@ def test_what_a_call_made_goes_and_so_does_what_is_elsewhere(unheld, command):
 @pytest.mark.parametrize(
     "script", ["mv {root} {root}-gone", "chmod 700 .", "mv .git ../git-gone", "chmod 1755 {root}", "rm -rf .git"]
 )
-def test_bascule_undo_lists_a_call_that_changed_only_the_projects_own_directory(scene, script):
-    """Else `undo last` would take back an older call in its place."""
+def test_bascule_log_lists_a_call_that_changed_only_the_projects_own_directory(scene, script):
+    """Else `undo` would take back an older call in its place."""
     scene.run("echo older > older.txt")
     answer = scene.run(script.format(root=scene.root))
-    listed = json.loads(bascule(scene, "undo", "--json").stdout)
-    assert listed[0]["runId"] == answer["runId"]
-    done = bascule(scene, "undo", "last")
+    shell = scene.root if scene.root.exists() else Path(f"{scene.root}-gone")
+    listed = json.loads(bascule(scene, "log", "--json", cwd=shell).stdout)
+    assert (listed[0]["operationId"], listed[0]["undoable"]) == (answer["runId"], True)
+    done = bascule(scene, "undo", cwd=shell)
     assert answer["runId"] in done.stdout + done.stderr
     assert (scene.root / "older.txt").exists()
 
@@ -307,22 +315,43 @@ def test_an_undo_is_taken_back_and_done_again_also_after_a_restart(scene):
     was = snapshot(scene.root)
     answer = scene.run(f"git reset -q --hard HEAD~1 && rm -rf tests && mv src/deep {outside} && echo new > new")
     now, there = snapshot(scene.root), files_of(outside)
-    assert scene.undo(answer["runId"])["takenBackBy"] == "bascule undo --last-undo"
+    assert scene.undo(answer["runId"])["takenBackBy"] == "bascule redo"
     assert (snapshot(scene.root), outside.exists()) == (was, False)
     scene.wire.close()
     scene.daemon.stop()
     scene.daemon.start()
     scene.wire = type(scene.wire).connect(scene.daemon.state_dir)
-    assert take_back(scene)["runId"] == answer["runId"]
+    redone = scene.redo()
+    newest = scene.wire.call("spaces.log", {"spaceId": scene.space_id()})[0]
+    assert (newest["kind"], redone["takenBackBy"]) == ("redo", f"bascule undo {newest['operationId']}")
     assert (snapshot(scene.root), files_of(outside)) == (now, there)
-    # An undo of an undo is an undo: taken back, the run is undone again.
-    take_back(scene)
+    # An undo that was taken back is none, and the run can be undone again.
+    with pytest.raises(NotFound, match="no undo here to take back"):
+        scene.redo()
+    scene.undo(answer["runId"])
     assert (snapshot(scene.root), outside.exists()) == (was, False)
     with pytest.raises(Conflict, match="undone already"):
         scene.undo(answer["runId"])
-    take_back(scene)
+    scene.redo()
+    assert (snapshot(scene.root), files_of(outside)) == (now, there)
     scene.undo(answer["runId"])
     assert snapshot(scene.root) == was
+
+
+def test_a_redo_is_an_operation_and_is_taken_back_as_any_other(scene):
+    was = snapshot(scene.root)
+    answer = scene.run("git reset -q --hard HEAD~1; rm -rf tests")
+    now = snapshot(scene.root)
+    scene.undo(answer["runId"])
+    scene.redo()
+    newest = scene.wire.call("spaces.log", {"spaceId": scene.space_id()})[0]
+    assert newest["kind"] == "redo"
+    scene.undo(newest["operationId"])
+    assert snapshot(scene.root) == was
+    with pytest.raises(Conflict, match="undone already"):
+        scene.undo(answer["runId"])
+    scene.redo()
+    assert snapshot(scene.root) == now
 
 
 def test_the_undo_of_a_move_is_taken_back_by_moving_it_once_more(scene):
@@ -330,10 +359,10 @@ def test_the_undo_of_a_move_is_taken_back_by_moving_it_once_more(scene):
     answer = scene.run(f"rm -rf tests && mv {scene.root} {gone}")
     now = snapshot(gone)
     scene.undo(answer["runId"])
-    take_back(scene)
+    scene.redo()
     assert not scene.root.exists()
     assert snapshot(gone) == now
-    take_back(scene)
+    scene.undo(answer["runId"])
     assert snapshot(scene.root) == was
 
 
@@ -341,28 +370,30 @@ def test_work_done_after_an_undo_is_not_lost_by_taking_it_back(scene):
     answer = scene.run("echo call > src/m1.py")
     scene.undo(answer["runId"])
     (scene.root / "src" / "m1.py").write_text("a person's own work\n")
-    with pytest.raises(Conflict, match="changed since"):
-        take_back(scene)
+    redone = scene.redo()
+    assert (redone["changes"], left_alone(redone)) == ([], {"src/m1.py": "was changed since"})
     assert (scene.root / "src" / "m1.py").read_text() == "a person's own work\n"
 
 
 def test_without_an_undo_there_is_none_to_take_back(scene):
-    done = bascule(scene, "undo", "--last-undo")
+    scene.run("rm -rf src")
+    done = bascule(scene, "redo")
     assert done.returncode == 5
-    assert "nothing was undone yet" in done.stderr
+    assert "there is no undo here to take back" in done.stderr
+    assert not (scene.root / "src").exists()
 
 
 def test_the_command_says_how_to_take_an_undo_back_and_its_exit_code_says_whether_all_is_back(scene):
     scene.run("rm -rf src")
-    done = bascule(scene, "undo", "last")
+    done = bascule(scene, "undo")
     assert done.returncode == 0, done.stderr
-    assert "to take this undo back: bascule undo --last-undo" in done.stdout + done.stderr
-    assert bascule(scene, "undo", "--last-undo", "--dry-run").returncode == 0
+    assert "to take this undo back: bascule redo" in done.stdout + done.stderr
+    assert bascule(scene, "redo", "--dry-run").returncode == 0
     assert (scene.root / "src").is_dir()
-    assert bascule(scene, "undo", "--last-undo").returncode == 0
+    assert bascule(scene, "redo").returncode == 0
     assert not (scene.root / "src").exists()
     scene.run("rm -rf .git tests")
-    done = bascule(scene, "undo", "last")
+    done = bascule(scene, "undo")
     assert done.returncode == 1
     assert "not back  .git: " in done.stdout + done.stderr
     assert (scene.root / "tests").is_dir()

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from bascule.workspace.machine.checkpoints import spaces
 from bascule.workspace.machine.checkpoints.scan import ScanLimits
 from bascule.workspace.machine.checkpoints.spaces import TOO_MANY_EVENTS, GitCheckpoints
 from bascule.workspace.machine.checkpoints.watch import Watch, Watches
@@ -266,6 +267,33 @@ def test_a_failed_checkpoint_does_not_lose_what_was_reported(points, root, tmp_p
     with pytest.raises(Exception, match="no checkpoint could be stored"):
         points.take(watched=True)
     monkeypatch.undo()
+    assert points.take(watched=True) == scanned(tmp_path, root)
+
+
+@pytest.mark.parametrize("place", ["d0/other", "../outside"])
+def test_a_change_by_another_name_of_a_file_is_seen_at_both(points, root, tmp_path, monkeypatch, place):
+    file = root / "d1" / "e1" / "f1"
+    os.link(file, root / place)
+    # A link to it from outside is not reported: the next change of its directory tells.
+    file.with_name("beside").touch()
+    points.take(watched=True)
+    (root / place).write_text("by another name\n")
+    assert points.content(points.take(watched=True), "d1/e1/f1") == b"by another name\n"
+    assert points.take(watched=True) == scanned(tmp_path, root)
+
+
+def test_of_more_links_than_are_looked_at_those_with_two_names_here_come_first(points, root, tmp_path, monkeypatch):
+    monkeypatch.setattr(spaces, "MAX_LINKS", 4)
+    (root / "packages").mkdir()
+    (tmp_path / "store").mkdir()
+    for number in range(20):
+        (tmp_path / "store" / str(number)).write_text("x")
+        os.link(tmp_path / "store" / str(number), root / "packages" / str(number))
+    points.take(watched=True)
+    os.link(root / "d1" / "e1" / "f1", root / "other")
+    points.take(watched=True)
+    (root / "other").write_text("by another name\n")
+    assert points.content(points.take(watched=True), "d1/e1/f1") == b"by another name\n"
     assert points.take(watched=True) == scanned(tmp_path, root)
 
 

@@ -1,12 +1,19 @@
 """Who takes back whose work without a question: by real processes, below a client's program and in a terminal."""
 
+import http.client
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import pytest
+from hook_ways import HiddenTool
 
 from bascule.client import SyncClient
 from bascule.foundation.errors import ApprovalRequired
@@ -14,6 +21,7 @@ from bascule.workspace.machine.callers import is_client_by
 from inside import BASCULE
 from native_scene import Scene, make_project
 from patience import PATIENCE
+from typed_commands import as_orphan, bascule, clean, result_of
 
 # A client: it takes the name of its file, and runs what it is told for as long as it is told something.
 CLIENT = """\
@@ -37,23 +45,6 @@ class Client:
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
         return eval(self._process.stdout.readline())
-
-
-def as_orphan(command, place):
-    """Of no parent but process 1: these tests may themselves run below an agent's client."""
-    end = place / "end"
-    end.unlink(missing_ok=True)
-    os.mkfifo(end)
-    return f"({command} >{place}/out 2>{place}/err </dev/null; echo $? >{end}) >/dev/null 2>&1 &"
-
-
-def result_of(place):
-    code = int((place / "end").read_text())
-    return code, (place / "out").read_text(), (place / "err").read_text()
-
-
-def clean():
-    return {name: value for name, value in os.environ.items() if not name.startswith(("CLAUDE", "CODEX", "GEMINI"))}
 
 
 @pytest.fixture
@@ -87,6 +78,37 @@ def place(start_daemon, tmp_path):
     return start_daemon(None, env={"HOME": str(home)}), project
 
 
+@pytest.fixture
+def person(place):
+    """A connection of the person's, with the passphrase given just now."""
+    daemon, _ = place
+    with SyncClient.connect(daemon.state_dir) as wire:
+        for method in ("person.set", "person.unlock"):
+            wire.call(method, {"passphrase": "correct horse battery staple"})
+        yield wire
+
+
+class Asked(NamedTuple):
+    question: dict
+    # Of the call that waited for the answer.
+    result: Any
+
+
+def asked(person, decision, act):
+    """What this asks the person, who decides so while it waits."""
+    with ThreadPoolExecutor(1) as beside:
+        acting = beside.submit(act)
+        end = time.monotonic() + PATIENCE
+        while not (questions := person.call("approvals.list", {})):
+            assert not acting.done(), f"nobody was asked: {acting.result()}"
+            assert time.monotonic() < end, "nobody is asked"
+            time.sleep(0.02)
+        about = {"approvalId": questions[0]["approvalId"]}
+        question = person.call("approvals.show", about)
+        person.call("approvals.decide", {**about, "decision": decision})
+        return Asked(question, acting.result())
+
+
 class Session(Scene):
     """Of a client's process."""
 
@@ -110,6 +132,29 @@ def session(place, client, name):
 
 def undo(daemon, run_id):
     return f"{' '.join(BASCULE)} undo {run_id} --json --state-dir {daemon.state_dir}"
+
+
+def registered(daemon, *names):
+    """Their tokens."""
+    with SyncClient.connect(daemon.state_dir) as wire:
+        return [wire.call("agents.register", {"agentId": name, "type": "claude"})["agentToken"] for name in names]
+
+
+def note_of(scene, client):
+    """As an agent's MCP server reports that a turn begins."""
+    return {"client": "claude", "event": scene.event("UserPromptSubmit", prompt="x"), "pid": client.pid}
+
+
+def post(daemon, path, token=None):
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(PATIENCE)
+        door.connect(os.path.join(daemon.state_dir, "http.sock"))
+        connection = http.client.HTTPConnection("bascule")
+        connection.sock = door
+        more = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("POST", path, "{}", {"Content-Type": "application/json", **more})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
 
 
 def test_a_session_takes_back_its_own_work_from_below_its_client(place, start_client):
@@ -158,21 +203,182 @@ def test_a_terminal_that_stands_below_no_client_takes_back_anybodys_work(place, 
 
 def test_an_agent_by_its_token_takes_back_its_own_session_and_asks_for_others(place, start_client):
     daemon, project = place
-    with SyncClient.connect(daemon.state_dir) as wire:
-        ada, spock = (
-            wire.call("agents.register", {"agentId": name, "type": "claude"})["agentToken"] for name in ("Ada", "Spock")
-        )
+    ada, spock = registered(daemon, "Ada", "Spock")
     client = start_client()
     with SyncClient.connect(daemon.state_dir, token=ada) as own, session(place, client, "one") as one:
-        # Its MCP server reports that a turn begins.
-        event = one.event("UserPromptSubmit", prompt="x")
-        own.call("sessions.note", {"client": "claude", "event": event, "pid": client.pid})
+        own.call("sessions.note", note_of(one, client))
         run_id = one.run("rm -rf src")["runId"]
         with SyncClient.connect(daemon.state_dir, token=spock) as other, pytest.raises(ApprovalRequired):
             other.call("runs.undo", {"runId": run_id})
         assert not (project / "src").exists()
         own.call("runs.undo", {"runId": run_id})
     assert (project / "src" / "m1.py").exists()
+
+
+def test_a_session_that_is_named_by_its_client_is_taken_back_by_itself_alone(place, start_client):
+    daemon, project = place
+    mine, other = start_client(), start_client("codex")
+    command = f"cd {project} && {' '.join(BASCULE)} undo --session claude --state-dir {daemon.state_dir}"
+    with session(place, mine, "one") as one:
+        one.run("rm -rf src")
+    assert other.shell(command)[0] == APPROVAL
+    assert other.shell(command.replace("--session claude", ""))[0] == APPROVAL, "the last run is not its own"
+    assert not (project / "src").exists()
+    code, _, errors = mine.shell(command)
+    assert code == 0, errors
+    assert (project / "src" / "m1.py").exists()
+
+
+def test_one_of_many_that_is_the_work_of_another_asks_for_all(place, start_client):
+    daemon, project = place
+    mine, other = start_client(), start_client("codex")
+    with session(place, mine, "one") as one, session(place, other, "two") as two:
+        first = two.run("echo 1 > first")["runId"]
+        one.run("rm -rf src")
+        two.run("echo 2 > second")
+    command = f"cd {project} && {' '.join(BASCULE)} undo --to {first} --state-dir {daemon.state_dir}"
+    code, _, errors = other.shell(command)
+    assert code == APPROVAL, errors
+    assert not (project / "src").exists()
+    assert (project / "second").exists(), "not even its own part"
+
+
+@pytest.mark.parametrize("decision", ["approved", "denied"])
+def test_a_person_decides_whether_one_session_takes_back_the_work_of_another(place, start_client, person, decision):
+    daemon, project = place
+    mine, other = start_client(), start_client("codex")
+    with session(place, mine, "one") as one:
+        run_id = one.run("rm -rf src")["runId"]
+    question, (code, _, errors) = asked(person, decision, lambda: other.shell(undo(daemon, run_id)))
+    assert question["rule"] == "undo.others"
+    assert "is the work of a session of claude" in question["reason"]
+    assert "+value = 0" in question["preview"], "what comes back"
+    assert (code == 0) is (decision == "approved"), errors
+    assert (project / "src" / "m1.py").exists() is (decision == "approved")
+
+
+def test_a_yes_to_one_undo_is_none_to_the_next(place, start_client, person):
+    daemon, project = place
+    mine, other = start_client(), start_client("codex")
+    with session(place, mine, "one") as one:
+        first, second = (one.run(f"rm -rf {name}")["runId"] for name in ("src", "tests"))
+    assert asked(person, "approved", lambda: other.shell(undo(daemon, first))).result[0] == 0
+    assert asked(person, "denied", lambda: other.shell(undo(daemon, second))).result[0] != 0
+    assert (project / "src").exists()
+    assert not (project / "tests").exists()
+
+
+def test_the_person_with_a_fresh_proof_takes_back_anybodys_work(place, start_client, person):
+    _, project = place
+    with session(place, start_client(), "one") as one:
+        run_id = one.run("rm -rf src")["runId"]
+    person.call("runs.undo", {"runId": run_id})
+    assert (project / "src" / "m1.py").exists()
+
+
+def test_over_http_an_agent_takes_back_its_own_session_and_asks_for_others(place, start_client):
+    daemon, project = place
+    ada, spock = registered(daemon, "Ada", "Spock")
+    client = start_client()
+    with SyncClient.connect(daemon.state_dir, token=ada) as own, session(place, client, "one") as one:
+        own.call("sessions.note", note_of(one, client))
+        run_id = one.run("rm -rf src")["runId"]
+    status, answer = post(daemon, f"/v1/runs/{run_id}/undo", token=spock)
+    assert status == 202, answer
+    assert "approval" in answer["error"]["code"], answer
+    # Nobody says who calls without a token: it may stand below a client.
+    assert post(daemon, f"/v1/runs/{run_id}/undo")[0] == 202
+    assert not (project / "src").exists()
+    status, answer = post(daemon, f"/v1/runs/{run_id}/undo", token=ada)
+    assert status == 200, answer
+    assert (project / "src" / "m1.py").exists()
+
+
+def test_over_mcp_an_agent_takes_back_its_own_work_and_asks_for_others(place, start_client):
+    daemon, project = place
+    with session(place, start_client(), "one") as one:
+        of_other = one.run("rm -rf src")["runId"]
+    server = HiddenTool(daemon, project)
+    try:
+        given = json.dumps({"command": "rm run.sh"})
+        # Both events of one call.
+        for event in ("PreToolUse", "PostToolUse"):
+            server.call("Bash", given, event=event, field=("id", '"call-1"'))
+            (project / "run.sh").unlink(missing_ok=True)
+        refused = server.tool("run_undo", runId=of_other)
+        assert "is the work of a session of claude" in json.dumps(refused)
+        assert not (project / "src").exists()
+        # The last that it did itself, whatever others did since.
+        done = server.tool("run_undo")
+        assert [each["path"] for each in done["structuredContent"]["changes"]] == ["run.sh"], done
+    finally:
+        server.close()
+    assert (project / "run.sh").exists()
+    assert not (project / "src").exists()
+
+
+def test_an_undo_of_a_steering_file_asks_only_where_an_agent_wrote_what_it_brings(place, start_client, person):
+    daemon, project = place
+    client = start_client()
+    (project / ".envrc").write_text("mine\n")
+    with session(place, client, "one") as one:
+        first, second = (one.run(f"echo {word} > .envrc")["runId"] for word in ("first", "second"))
+    question = asked(person, "denied", lambda: client.shell(undo(daemon, second))).question
+    assert question["rule"] == "steering-files-ask"
+    assert "+first" in question["preview"]
+    assert (project / ".envrc").read_text() == "second\n"
+    # Both at once bring what the person had.
+    command = f"cd {project} && {' '.join(BASCULE)} undo --session one --state-dir {daemon.state_dir}"
+    code, _, errors = client.shell(command)
+    assert code == 0, errors
+    assert (project / ".envrc").read_text() == "mine\n"
+    assert first != second
+
+
+def test_a_redo_is_judged_as_the_new_effect_that_it_is(place, start_client, person):
+    daemon, project = place
+    client = start_client()
+    redo = f"cd {project} && {' '.join(BASCULE)} redo --state-dir {daemon.state_dir}"
+    with session(place, client, "one") as one:
+        plain = one.run("rm -rf src")["runId"]
+        assert client.shell(undo(daemon, plain))[0] == 0
+        code, _, errors = client.shell(redo)
+        assert code == 0, errors
+        assert not (project / "src").exists()
+        steering = one.run("echo evil > .envrc")["runId"]
+    assert client.shell(undo(daemon, steering))[0] == 0
+    question = asked(person, "denied", lambda: client.shell(redo)).question
+    assert "+evil" in question["preview"]
+    assert not (project / ".envrc").exists()
+
+
+def test_what_the_person_took_back_no_session_does_again_without_asking(place, start_client, person):
+    """The undo is the person's own work, also where a terminal has no name; the control: their own redo."""
+    daemon, project = place
+    client = start_client()
+    with session(place, client, "one") as one:
+        run_id = one.run("rm -rf src")["runId"]
+    assert bascule(daemon.state_dir, project, "undo", run_id).code == 0
+    redo = f"cd {project} && {' '.join(BASCULE)} redo --state-dir {daemon.state_dir}"
+    asked(person, "denied", lambda: client.shell(redo))
+    assert (project / "src" / "m1.py").exists()
+    assert bascule(daemon.state_dir, project, "redo").code == 0
+    assert not (project / "src").exists()
+
+
+def test_an_undo_of_anothers_work_is_one_record_that_names_both(place, start_client, person):
+    daemon, _ = place
+    (spock,) = registered(daemon, "Spock")
+    with session(place, start_client(), "one") as one:
+        run_id = one.run("rm -rf src")["runId"]
+    with SyncClient.connect(daemon.state_dir, token=spock) as wire:
+        asked(person, "approved", lambda: wire.call("runs.undo", {"runId": run_id}))
+    records = person.call("ledger.tail", {"limit": 200})
+    (done,) = (each for each in records if each["method"] == "runs.undo" and each["outcome"] == "ok")
+    assert done["principal"] == "agent:Spock"
+    assert done["details"]["of"] == [run_id]
+    # Whose work it was is there to read also when the run is no longer kept.
+    assert {"claude", "one"} <= set(re.findall(r"\w+", json.dumps(done["details"])))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from bascule.workspace.protocol import (
     StreamedOutput,
     UndoResult,
 )
-from bascule.workspace.run_list import RunView
+from bascule.workspace.run_list import OperationView, RunView
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -135,9 +135,20 @@ class Space(_View):
         result: DiffResult = await self._do(self._work.diff(run_id))
         return result
 
-    async def undo(self, run_id: str, *, dry_run: bool = False) -> UndoResult:
-        result: UndoResult = await self._do(self._work.undo(run_id, dry_run=dry_run))
+    async def undo(self, run_id: str | None = None, **which: Any) -> UndoResult:
+        """Take back one run, or what `which` says: the fields of `UndoParams`; nothing said, the last run here."""
+        result: UndoResult = await self._do(self._work.undo(run_id, which))
         return result
+
+    async def redo(self, undo_id: str | None = None, *, dry_run: bool = False) -> UndoResult:
+        """Take back an undo, or the last one here."""
+        result: UndoResult = await self._do(self._work.redo(undo_id, dry_run=dry_run))
+        return result
+
+    async def log(self, **which: Any) -> list[OperationView]:
+        """What was done here, newest first; `which`: the fields of `LogParams`."""
+        listed: list[OperationView] = await self._do(self._work.log(which))
+        return listed
 
     async def commit(self, run_id: str) -> DiffResult:
         """Take over what a run did on a copy."""
@@ -232,9 +243,17 @@ class SyncSpace(_View):
         result: DiffResult = self._do(self._work.diff(run_id))
         return result
 
-    def undo(self, run_id: str, *, dry_run: bool = False) -> UndoResult:
-        result: UndoResult = self._do(self._work.undo(run_id, dry_run=dry_run))
+    def undo(self, run_id: str | None = None, **which: Any) -> UndoResult:
+        result: UndoResult = self._do(self._work.undo(run_id, which))
         return result
+
+    def redo(self, undo_id: str | None = None, *, dry_run: bool = False) -> UndoResult:
+        result: UndoResult = self._do(self._work.redo(undo_id, dry_run=dry_run))
+        return result
+
+    def log(self, **which: Any) -> list[OperationView]:
+        listed: list[OperationView] = self._do(self._work.log(which))
+        return listed
 
     def commit(self, run_id: str) -> DiffResult:
         result: DiffResult = self._do(self._work.commit(run_id))

@@ -25,6 +25,7 @@ from bascule.workspace.protocol import (
     ProcessStartParams,
     ProcessView,
     ReadFileEvent,
+    RedoParams,
     RunIdParams,
     RunParams,
     RunStreamParams,
@@ -35,7 +36,7 @@ from bascule.workspace.protocol import (
     UndoParams,
     UndoResult,
 )
-from bascule.workspace.run_list import RunsListParams, RunView
+from bascule.workspace.run_list import LogParams, OperationView, RunsListParams, RunView
 
 # The daemon clamps a wait to a minute; longer waits are several.
 WAIT_SLICE_MS = 50_000
@@ -124,9 +125,16 @@ class Work:
     def diff(self, run_id: str) -> Program[DiffResult]:
         return self._verbs.call("runs.diff", self._of(run_id), DiffResult)
 
-    def undo(self, run_id: str, *, dry_run: bool) -> Program[UndoResult]:
-        params = UndoParams(space_id=self._space_id, run_id=run_id, dry_run=dry_run)
+    def undo(self, run_id: str | None, which: Mapping[str, Any]) -> Program[UndoResult]:
+        params = UndoParams(space_id=self._space_id, run_id=run_id, **which)
         return self._verbs.call("runs.undo", params, UndoResult)
+
+    def redo(self, undo_id: str | None, *, dry_run: bool) -> Program[UndoResult]:
+        params = RedoParams(space_id=self._space_id, undo_id=undo_id, dry_run=dry_run)
+        return self._verbs.call("runs.redo", params, UndoResult)
+
+    def log(self, which: Mapping[str, Any]) -> Program[list[OperationView]]:
+        return self._verbs.call("spaces.log", LogParams(space_id=self._space_id, **which), list[OperationView])
 
     def commit(self, run_id: str) -> Program[DiffResult]:
         return self._verbs.call("runs.commit", self._of(run_id), DiffResult)

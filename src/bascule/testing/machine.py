@@ -12,14 +12,15 @@ business of `workspace.machine`, and is tested with real ones.
 import asyncio
 import difflib
 import hashlib
+import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
+from bascule.workspace.lines import merge_lines
 from bascule.workspace.paths import WorkspacePath
 from bascule.workspace.ports import (
     DIRECTORY,
-    Beside,
     Captured,
     CheckpointFault,
     Command,
@@ -37,6 +38,9 @@ from bascule.workspace.ports import (
     SandboxKind,
     StorageFault,
     Undone,
+    Value,
+    Way,
+    Ways,
 )
 from bascule.workspace.protocol import FileChange, FileEntry, PathReason
 
@@ -315,63 +319,82 @@ class FakeCheckpoints:
             text += "".join(difflib.unified_diff(*lines, f"a/{change.path}", f"b/{change.path}"))
         return text[:max_chars], len(text) > max_chars
 
-    def undo(
+    def edits(self, before: str, after: str, /) -> dict[bytes, tuple[Value, Value]]:
+        old, new = self._machine.trees[before], self._machine.trees[after]
+        return {
+            os.fsencode(path): (old.get(path), new.get(path))
+            for path in sorted({*old, *new})
+            if old.get(path) != new.get(path)
+        }
+
+    def values(self, tree: str, paths: Iterable[bytes], /) -> dict[bytes, Value]:
+        return {path: self._machine.trees[tree].get(os.fsdecode(path)) for path in paths}
+
+    def same(self, known: Value, found: Value, /) -> bool:
+        return known == found or any(isinstance(each, bytes) and each.startswith(_GAP) for each in (known, found))
+
+    def is_rewrite(self, old: Value, new: Value, /) -> bool:
+        return old != new
+
+    def merged(self, base: Value, ours: Value, theirs: Value, /) -> tuple[Value, str]:
+        if not (isinstance(base, bytes) and isinstance(ours, bytes) and isinstance(theirs, bytes)):
+            return None, "is no file in all three states"
+        return merge_lines(base, ours, theirs)
+
+    def bring(
         self,
-        before: str,
-        after: str,
+        ways: Ways,
         *,
         dry_run: bool,
         max_chars: int = 0,
-        beside: Sequence[Beside] | None = None,
         resumes: bool = False,
-        began_ms: int | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
         # Nothing here is older than what made it, or cut short.
-        del began_ms, elsewhere, resumes
-        return self._bring(after, before, dry_run=dry_run, max_chars=max_chars, beside=beside)
+        del resumes, elsewhere
+        files = self._root.files
+        then, left = dict(files), dict[str, str]()
+        for path, way in ((os.fsdecode(path), way) for path, way in sorted(ways.paths.items())):
+            gap = next((each for each in way[:2] if isinstance(each, bytes) and each.startswith(_GAP)), None)
+            if gap is not None:
+                left[path] = gap.removeprefix(_GAP).partition(b"\n")[0].decode()
+            elif files.get(path) != way.expected:
+                left[path] = "was changed since"
+            elif isinstance(way.wanted, bytes):
+                then[path] = way.wanted
+            else:
+                then.pop(path, None)
+        was, will = self._keep(dict(files)), self._keep(dict(then))
+        changes = self.changes(was, will)
+        if not dry_run:
+            files.clear()
+            files.update(then)
+        named = [PathReason(path=path, reason=why) for path, why in left.items()]
+        return Undone(changes, named, *self.diff(was, will, max_chars))
+
+    def expect(self, ways: Ways, *, resumes: bool = False) -> tuple[str, str]:
+        del resumes
+        then = dict(self._root.files)
+        for path, way in ways.paths.items():
+            if then.get(os.fsdecode(path)) == way.expected:
+                then.pop(os.fsdecode(path), None)
+                if isinstance(way.wanted, bytes):
+                    then[os.fsdecode(path)] = way.wanted
+        return self.take(), self._keep(then)
+
+    def cut_short(self, before: str, after: str, now: str, /, *, half_too: bool = False) -> tuple[str, set[bytes]]:
+        del before, now, half_too
+        return after, set()
 
     def has(self, _contents: Collection[bytes], /) -> bool:
         return True
 
     def apply(self, before: str, after: str) -> Undone:
-        return self._bring(before, after, dry_run=False)
-
-    def _bring(
-        self, old: str, new: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
-    ) -> Undone:
-        files, was, wanted = self._root.files, self._machine.trees[old], self._machine.trees[new]
-        left = self._gaps(old, new)
-        for who, first, second in beside or ():
-            for change in self.changes(first, second):
-                left[change.path] = f"was changed by {who} at the same time"
-        changes = [change for change in self.changes(old, new) if change.path not in left]
-        for change in list(changes):
-            if files.get(change.path) != was.get(change.path):
-                if beside is None:
-                    raise LaterChanges(f"{change.path} was changed later")
-                changes.remove(change)
-                left[change.path] = "was changed since"
-        for change in changes if not dry_run else ():
-            if change.path in wanted:
-                files[change.path] = wanted[change.path]
-            else:
-                del files[change.path]
-        named = [PathReason(path=path, reason=why) for path, why in left.items()]
-        return Undone(changes, named, *self.diff(old, new, max_chars))
-
-    def expect(
-        self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]], *, resumes: bool = False
-    ) -> tuple[str, str]:
-        del resumes
-        now = self.take()
-        wanted = dict(self._machine.trees[now])
-        for before, after, beside in pieces:
-            was = self._machine.trees[before]
-            for change in self._bring(after, before, dry_run=True, beside=beside).changes:
-                wanted.pop(change.path, None)
-                wanted |= {path: was[path] for path in (change.path,) if path in was}
-        return now, self._keep(wanted)
+        paths = {path: Way(old, new) for path, (old, new) in self.edits(before, after).items()}
+        undone = self.bring(Ways(before, paths), dry_run=True)
+        if later := [each.path for each in undone.left_alone if each.reason == "was changed since"]:
+            raise LaterChanges(f"{later[0]} was changed later")
+        return self.bring(Ways(before, paths), dry_run=False)
 
     def empty(self) -> str:
         return self._keep({})
@@ -540,6 +563,26 @@ class NothingOutside:
     ) -> PutBack:
         del dry_run, without, resumes, keep
         return PutBack([], [])
+
+    def edits(self, _space_id: str, _before: str, _after: str, /) -> Mapping[bytes, tuple[Value, Value]]:
+        return {}
+
+    def look_at(self, _space_id: str, states: Sequence[str], /, *, without: str | None = None) -> str:
+        del without
+        return states[0]
+
+    def values(self, _space_id: str, _state: str, paths: Iterable[bytes], /) -> Mapping[bytes, Value]:
+        return dict.fromkeys(paths)
+
+    def same(self, known: Value, found: Value, /, *, resumes: bool) -> bool:
+        del resumes
+        return known == found
+
+    def compose(self, _space_id: str, now: str, _wanted: Mapping[bytes, str], /) -> str:
+        return now
+
+    def cut_short(self, _space_id: str, _before: str, after: str, _now: str, /) -> str:
+        return after
 
     def contents(self, _space_id: str, _before: str, /) -> Collection[bytes]:
         return ()

@@ -163,7 +163,7 @@ class Background:
         self._runs.announce("started", run)
 
     def _discard(self, run: Run, space: Space) -> None:
-        self._checkpointing.forget(run, space)
+        self._checkpointing.forget(run)
         self._runs.live.pop(run.run_id, None)
         tx = Transaction()
         self._runs.book.drop(tx, run.run_id)

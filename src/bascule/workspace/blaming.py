@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
 from functools import cache
 
 from bascule.foundation.clock import Clock, rfc3339
@@ -25,16 +24,13 @@ from bascule.workspace.blame import (
     spans,
 )
 from bascule.workspace.listing import native_view
-from bascule.workspace.live import Run
+from bascule.workspace.operations import Operations
 from bascule.workspace.paths import BadPath, parse_path
 from bascule.workspace.ports import CheckpointFault, Checkpoints, FileFault
-from bascule.workspace.protocol import ShellEvent
 from bascule.workspace.records import RunRecord
-from bascule.workspace.runbook import RunBook
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
 
-MAX_TITLE_CHARS = 200
 # A file that was given another name so often is a program's work; each costs a look at every earlier tree.
 MAX_RENAMES = 50
 # Of the files that went in the piece in which a file came, so many with its name are compared, and so many others.
@@ -42,11 +38,8 @@ MAX_COMPARED = 100
 
 
 class Blamer:
-    def __init__(
-        self, *, book: RunBook, live: Mapping[str, Run], spaces: Spaces, threads: Threads, clock: Clock
-    ) -> None:
-        self._book = book
-        self._live = live
+    def __init__(self, *, operations: Operations, spaces: Spaces, threads: Threads, clock: Clock) -> None:
+        self._operations = operations
         self._spaces = spaces
         self._threads = threads
         self._clock = clock
@@ -101,7 +94,7 @@ class Blamer:
                 before, after = found[2 * number : 2 * number + 2]
                 states = [State(space_id, tree) for tree in trees[2 * number : 2 * number + 2]]
                 ended = max(segment.began, segment.ended)
-                if segment.after is None and record.run_id in self._live:
+                if segment.after is None and record.run_id in self._operations.live:
                     ended, after, states[1] = look.at, now, look.now
                 done = record.undone
                 works.append(
@@ -143,21 +136,18 @@ class Blamer:
         return Origin(old, await self._works(look))
 
     def _run_ids(self, space_id: str) -> list[str]:
-        return [record.run_id for record in self._book.index.newest_first(space_id=space_id)]
+        return [record.run_id for record in self._operations.book.index.newest_first(space_id=space_id)]
 
     def _record(self, run_id: str) -> RunRecord:
-        run = self._live.get(run_id)
-        return run.record if run is not None else self._book.find(run_id)
+        run = self._operations.live.get(run_id)
+        return run.record if run is not None else self._operations.book.find(run_id)
 
     def _view(self, record: RunRecord) -> BlamedRun:
-        run = self._live.get(record.run_id)
-        events = run.events if run is not None else self._book.events(record.run_id)
-        command = next((event.command for event in events if isinstance(event, ShellEvent)), None)
         return BlamedRun(
             run_id=record.run_id,
             started_by=record.started_by,
             started_at=rfc3339(record.started_at),
-            title=command[:MAX_TITLE_CHARS] if command is not None else None,
+            title=self._operations.title(record),
             native=native_view(record),
             prompt=record.native.asked if record.native is not None else None,
             approved_by=list(record.approved_by),

@@ -1,13 +1,15 @@
 """The checkpoints around what a run does: one before its first change, one when it gives its turn back or ends.
 
 The one before is in the run's record before anything happens, so it is known whatever becomes of the run. A command in
-the background works beside other runs: each then writes down whom it met, because what lies between two checkpoints is
-what everybody did in that time. What changed while several worked counts for the one that began last.
+the background works beside other runs: each checkpoint has its moment, so that what changed between two of them is told
+apart by who was at work (`timeline`).
 """
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +19,7 @@ from bascule.kernel.effects import Changes
 from bascule.kernel.journal import Journal, Transaction
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
-from bascule.workspace.ports import Beside, CheckpointFault, Checkpoints, FileFault
+from bascule.workspace.ports import CheckpointFault, Checkpoints, FileFault
 from bascule.workspace.protocol import PathReason
 from bascule.workspace.records import Move, RemovedProject, Segment
 from bascule.workspace.runbook import RunBook
@@ -38,6 +40,7 @@ WHOLE = "."
 
 class _Found(NamedTuple):
     after: str
+    moment: int
     unknown: list[PathReason]
     # What it left that other programs of the user obey.
     steering: list[str]
@@ -64,6 +67,25 @@ class Checkpointing:
         self._journal = journal
         self._clock = clock
         self._limits = limits
+        self._lock = threading.Lock()
+        self._moment = max((each.ended or each.began for run in book.all() for each in run.segments), default=0)
+
+    def take(
+        self, checkpoints: Checkpoints, space: Space, since: int | None = None, *, watched: bool = False
+    ) -> tuple[str, int]:
+        """The tree, and its moment: of two trees of a space the later one has the later moment. Blocks."""
+        with space.taking:
+            return checkpoints.take(since=since, watched=watched), self.moment()
+
+    def moment(self) -> int:
+        """Now, later than any moment before, whatever the wall clock does."""
+        with self._lock:
+            self._moment = max(self._clock.wall_ms(), self._moment + 1)
+            return self._moment
+
+    def note_moment(self, moment: int) -> None:
+        """One of an earlier life."""
+        self._moment = max(self._moment, moment)
 
     async def open(self, run: Run, space: Space) -> None:
         """Before the first change since the run has its turn; without one the run goes on and cannot be undone."""
@@ -71,21 +93,21 @@ class Checkpointing:
             return
         try:
             if run.copy is not None:
-                self._put(run, Segment(before=run.copy.tree))
+                self._put(run, run.copy.tree, self.moment())
                 return
             checkpoints = await self._spaces.checkpoints_of(space)
             if run.record.native is not None:
                 root = await self._spaces.root_of(space)
                 run.root, run.root_mode = root.duplicate(), root.mode
-            before = await self._threads.do(checkpoints.take, watched=run.record.native is not None)
+            watched = run.record.native is not None
+            before, moment = await self._threads.do(self.take, checkpoints, space, watched=watched)
             run.repositories = checkpoints.repositories
         except CheckpointFault as error:
             run.without_checkpoint = True
             run.note = f"not undoable: {error}"
             run.not_undoable[WHOLE] = str(error)
             return
-        self._put(run, Segment(before=before, during=tuple(space.working)))
-        space.working[run.run_id] = run
+        self._put(run, before, moment)
         self._schedule_heartbeat(run, FIRST_SIGN_SECONDS)
 
     def changes(self, run: Run) -> Changes | None:
@@ -107,25 +129,20 @@ class Checkpointing:
             since = (run.opened_ms - COARSE_MS) * 1_000_000
             watched = run.record.native is not None
             gone = run.record.removed is not None and checkpoints.root.place() is None
-            found = await self._threads.do(_look, checkpoints, segment, last, there, since, watched=watched, gone=gone)
+            take = partial(self.take, checkpoints, space, since, watched=watched) if not gone else None
+            found = await self._threads.do(self._look, checkpoints, segment, last, there, take)
         except (CheckpointFault, FileFault) as error:
-            self.forget(run, space)
-            closed = msgspec.structs.replace(segment, until=self._clock.wall_ms(), beside=tuple(run.beside))
-            run.segments[-1] = closed
-            run.beside.clear()
+            self.forget(run)
+            run.segments[-1] = msgspec.structs.replace(segment, until=self._clock.wall_ms())
             run.note = run.note or f"what it changed is not known: {error}"
             run.not_undoable[WHOLE] = f"there is no checkpoint after it: {error}"
             return
-        self.forget(run, space)
-        self._add_concurrent(space, Beside(run.run_id, segment.before, found.after), segment.during)
+        self.forget(run)
         run.segments.pop()
-        if last is not None and found.joins and not run.beside:
-            run.segments[-1] = msgspec.structs.replace(last, after=found.after, ended=self._clock.wall_ms())
+        if last is not None and found.joins:
+            run.segments[-1] = msgspec.structs.replace(last, after=found.after, ended=found.moment)
         elif segment.before != found.after:
-            segment = msgspec.structs.replace(segment, after=found.after, until=None, ended=self._clock.wall_ms())
-            closed = msgspec.structs.replace(segment, beside=tuple(run.beside))
-            run.segments.append(closed)
-        run.beside.clear()
+            run.segments.append(msgspec.structs.replace(segment, after=found.after, until=None, ended=found.moment))
         run.record = msgspec.structs.replace(run.record, lost=tuple(dict.fromkeys((*run.record.lost, *found.lost))))
         run.steering = list(dict.fromkeys((*run.steering, *found.steering)))
         self._name(run, found.unknown)
@@ -151,32 +168,20 @@ class Checkpointing:
                 return await self._spaces.checkpoints_of(space)
         return await self._spaces.checkpoints_in(space, root.duplicate())
 
-    def forget(self, run: Run, space: Space) -> None:
+    def forget(self, run: Run) -> None:
         """It no longer works here."""
         run.is_open = False
         if run.root is not None:
             run.root.close()
             run.root = None
-        space.working.pop(run.run_id, None)
         if run.heartbeat_timer is not None:
             run.heartbeat_timer.cancel()
             run.heartbeat_timer = None
 
-    def note_concurrent(self, space: Space, beside: Beside) -> None:
-        """An undo or a commit, beside commands in the background."""
-        self._add_concurrent(space, beside, tuple(space.working))
-
-    def _add_concurrent(self, space: Space, beside: Beside, earlier: tuple[str, ...]) -> None:
-        for run_id in earlier:
-            other = space.working.get(run_id)
-            # One more than are kept says that there were too many.
-            if other is not None and beside.before != beside.after and len(other.beside) <= self._limits.max_kept_runs:
-                other.beside.append(beside)
-
-    def _put(self, run: Run, segment: Segment) -> None:
+    def _put(self, run: Run, before: str, moment: int) -> None:
         run.opened_ms = self._clock.wall_ms()
         until = run.opened_ms + round(2 * FIRST_SIGN_SECONDS * 1000)
-        run.segments.append(msgspec.structs.replace(segment, until=until, began=run.opened_ms))
+        run.segments.append(Segment(before=before, until=until, began=moment))
         run.is_open = True
         run.record = msgspec.structs.replace(run.record, segments=tuple(run.segments))
 
@@ -196,6 +201,26 @@ class Checkpointing:
         self._journal.commit_quietly(tx)
         self._schedule_heartbeat(run, following)
 
+    def _look(
+        self,
+        checkpoints: Checkpoints,
+        segment: Segment,
+        last: Segment | None,
+        there: Mapping[str, int] | None,
+        take: Callable[[], tuple[str, int]] | None,
+    ) -> _Found:
+        """On a thread. `there`: every `.git` that was there before. Without `take` no directory is left to look at."""
+        after, moment = take() if take is not None else (checkpoints.empty(), self.moment())
+        repositories = checkpoints.repositories if take is not None else {}
+        lost = [place for place, inode in (there or {}).items() if repositories.get(place) != inode]
+        steering: list[str] = []
+        if segment.before != after or there != checkpoints.repositories:
+            steering = steering_left(checkpoints, segment.before, after, there)
+        unknown = checkpoints.unknown(segment.before, after)
+        # Nothing happened while it waited: one piece.
+        joins = last is not None and last.after is not None and not checkpoints.changes(last.after, segment.before)
+        return _Found(after, moment, unknown, steering, joins, lost)
+
     def _name(self, run: Run, unknown: list[PathReason]) -> None:
         if not unknown:
             return
@@ -203,31 +228,6 @@ class Checkpointing:
         first = unknown[0]
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         run.note = run.note or f"undo leaves alone: `{first.path}` {first.reason}{more}"
-
-
-def _look(
-    checkpoints: Checkpoints,
-    segment: Segment,
-    last: Segment | None,
-    there: Mapping[str, int] | None,
-    since: int,
-    *,
-    watched: bool,
-    gone: bool,
-) -> _Found:
-    """On a thread. `there`: every `.git` that was there before. `gone`: no directory is left to look at."""
-    after = checkpoints.empty() if gone else checkpoints.take(since=since, watched=watched)
-    repositories = {} if gone else checkpoints.repositories
-    lost = [place for place, inode in (there or {}).items() if repositories.get(place) != inode]
-    steering: list[str] = []
-    if segment.before != after or there != checkpoints.repositories:
-        steering = steering_left(checkpoints, segment.before, after, there)
-    unknown = checkpoints.unknown(segment.before, after)
-    joins = False
-    if last is not None and last.after is not None and not (last.during or last.beside or segment.during):
-        # Nothing happened while it waited: one piece.
-        joins = last.after == segment.before or not checkpoints.changes(last.after, segment.before)
-    return _Found(after, unknown, steering, joins, lost)
 
 
 def report_not_undoable(run: Run) -> None:

@@ -28,7 +28,7 @@ class WorkspaceDeclared(Declared):
     checked_by = "bascule.workspace.cli.checks:CHECKS"
     commands = (
         Commands("bascule.workspace.cli.work", ("run", "exec")),
-        Commands("bascule.workspace.cli.undo", ("undo",)),
+        Commands("bascule.workspace.cli.undo", ("undo", "redo", "log", "show")),
         Commands("bascule.workspace.cli.blame", ("blame",)),
         Commands("bascule.workspace.cli.spaces", ("spaces", "runs", "processes")),
     )
@@ -48,9 +48,9 @@ class WorkspaceDeclared(Declared):
         }
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.workspace.records import RUN_ROW, LastUndo, SpaceRecord
+        from bascule.workspace.records import RUN_ROW, SpaceRecord, UndoRecord
 
-        return {"spaces": SpaceRecord, "runs": RUN_ROW, "undos": LastUndo}
+        return {"spaces": SpaceRecord, "runs": RUN_ROW, "undos": UndoRecord}
 
     def kept(self) -> Kept:
         from bascule.foundation.paths import workspace_dir

@@ -7,11 +7,11 @@ import msgspec
 
 from bascule.kernel.ports import NativeWork
 from bascule.workspace.live import Run
-from bascule.workspace.ports import CheckpointFault, GitStates, LaterChanges, OutsideStore
+from bascule.workspace.ports import CheckpointFault, GitStates, OutsideStore
 from bascule.workspace.protocol import FileChange, PathReason
-from bascule.workspace.records import GitSegment, LastUndo, OutsideSegment, RunRecord
+from bascule.workspace.records import GitSegment, OutsideSegment, RunRecord
 from bascule.workspace.spaces import Space
-from bascule.workspace.timeline import CHANGED_SINCE
+from bascule.workspace.undos import Operation
 
 # Refs named in a note.
 MAX_REFS_NAMED = 20
@@ -54,18 +54,19 @@ class Segments(NamedTuple):
 class Elsewhere:
     """Blocks; called on threads."""
 
-    def __init__(self, git: GitStates, outside: OutsideStore) -> None:
-        self._git = git
-        self._outside = outside
+    def __init__(self, git: GitStates, outside: OutsideStore, moment: Callable[[], int]) -> None:
+        self.git = git
+        self.outside = outside
+        self._moment = moment
 
     def keep_git(self, run: Run, space: Space) -> None:
         """Into its record, which is on disk before the call acts: a restart loses nothing."""
-        before = self._git.take(space.space_id, space.record.path, further=run.repositories or ())
-        run.record = msgspec.structs.replace(run.record, git_before=before)
+        before = self.git.take(space.space_id, space.record.path, further=run.repositories or ())
+        run.record = msgspec.structs.replace(run.record, git_before=before, git_began=self._moment())
 
     def keep_outside(self, run: Run, space: Space, work: NativeWork) -> bool:
         """Whether anything inside of the project was named."""
-        kept = self._outside.keep(space.space_id, space.record.path, work.writes, into=work.into)
+        kept = self.outside.keep(space.space_id, space.record.path, work.writes, into=work.into)
         if kept.state is not None:
             run.record = msgspec.structs.replace(run.record, outside=OutsideSegment(before=kept.state))
         return kept.inside
@@ -83,8 +84,8 @@ class Elsewhere:
             return
         try:
             without = run.record.move.target if run.record.move is not None else None
-            state = self._outside.look(space.space_id, outside.before, without=without)
-            changed = self._outside.changes(space.space_id, outside.before, state)
+            state = self.outside.look(space.space_id, outside.before, without=without)
+            changed = self.outside.changes(space.space_id, outside.before, state)
         except CheckpointFault as error:
             run.note = run.note or f"what it did outside of the project is not known: {error}"
             return
@@ -95,34 +96,34 @@ class Elsewhere:
         """The record with what differs; without what changed later than `until_ms`, which is not its work."""
         before, after, git = record.git_before, None, None
         if before is not None:
-            further = self._git.further(record.space_id, before)
-            after = self._git.take(record.space_id, path, further=further, until_ms=until_ms)
+            further = self.git.further(record.space_id, before)
+            after = self.git.take(record.space_id, path, further=further, until_ms=until_ms)
         # Another repository by now: what became of the one that was there, `lost` says.
-        if before != after and before and after and self._git.is_same(record.space_id, before, after):
-            git = GitSegment(before=before, after=after)
+        if before and after and before != after and self.git.is_same(record.space_id, before, after):
+            held = self.git.edits(record.space_id, before, after)
+            # An index that git only refreshed is no change.
+            if held or self.git.not_held(record.space_id, path, before, after):
+                git = GitSegment(before=before, after=after, began=record.git_began, ended=self._moment())
         return msgspec.structs.replace(record, git=git, git_before=None)
 
-    def changes(self, record: RunRecord) -> list[FileChange]:
+    def changes(self, record: Operation) -> list[FileChange]:
         outside = record.outside
         if outside is None or outside.after is None:
             return []
-        return self._outside.changes(record.space_id, outside.before, outside.after)
+        return self.outside.changes(record.space_id, outside.before, outside.after)
 
     def rehearse(self, segments: Segments) -> Back:
-        """What `put_back` will do; `LaterChanges` names what changed since."""
+        """What `put_back` will do."""
         refs: list[str] = []
         further: list[PathReason] = []
         space_id, root, git, outside, without, resumes = segments
         if git is not None:
-            refs, left = self._git.undo(space_id, root, git.before, git.after, dry_run=True)
-            later = [name for name, why in left.items() if why == CHANGED_SINCE]
-            if later:
-                raise LaterChanges(f"git's record changed since then: {', '.join(later[:MAX_REFS_NAMED])}")
+            refs, left = self.git.undo(space_id, root, git.before, git.after, dry_run=True)
             further = _named(left)
         further = _joined(self._further(segments), further)
         if outside is None:
             return Back([], further, refs, [])
-        there = self._outside.undo(
+        there = self.outside.undo(
             space_id, outside.before, outside.after, dry_run=True, without=without, resumes=resumes
         )
         return Back(there.changes, [*further, *there.left_alone], refs, [])
@@ -130,22 +131,22 @@ class Elsewhere:
     def _further(self, segments: Segments) -> list[PathReason]:
         """Of repositories: their files come back, and this does not."""
         git = segments.git
-        found = self._git.not_held(segments.space_id, segments.root, git.before, git.after) if git is not None else {}
+        found = self.git.not_held(segments.space_id, segments.root, git.before, git.after) if git is not None else {}
         return [PathReason(path=each, reason=reason) for each, reason in found.items()]
 
     def contents(self, segments: Segments) -> Collection[bytes]:
         """What `put_back` holds of files outside, as ids of git's blobs."""
         outside = segments.outside
-        return self._outside.contents(segments.space_id, outside.before) if outside is not None else ()
+        return self.outside.contents(segments.space_id, outside.before) if outside is not None else ()
 
     def expect(self, segments: Segments) -> tuple[GitSegment | None, OutsideSegment | None]:
         """What is there now, and what `put_back` will leave. All of it is on disk."""
         space_id, root, git, outside, without, resumes = segments
         if git is not None:
-            now, then = self._git.expect(space_id, root, git.before, git.after)
+            now, then = self.git.expect(space_id, root, git.before, git.after)
             git = GitSegment(before=now, after=then)
         if outside is not None:
-            now, then = self._outside.expect(space_id, outside.before, outside.after, without=without, resumes=resumes)
+            now, then = self.outside.expect(space_id, outside.before, outside.after, without=without, resumes=resumes)
             outside = OutsideSegment(before=now, after=then)
         return git, outside
 
@@ -155,14 +156,14 @@ class Elsewhere:
         refs: list[str] = []
         failed: list[PathReason] = []
         if git is not None:
-            refs, left = self._git.undo(space_id, root, git.before, git.after, dry_run=False)
+            refs, left = self.git.undo(space_id, root, git.before, git.after, dry_run=False)
             failed = _named(left)
         further = self._further(segments)
         # What no state holds cannot be put back by trying again.
         failed = [each for each in failed if each not in further]
         if outside is None:
             return Back([], further, refs, failed)
-        there = self._outside.undo(
+        there = self.outside.undo(
             space_id,
             outside.before,
             outside.after,
@@ -177,31 +178,24 @@ class Elsewhere:
     def collect(
         self,
         spaces: Iterable[str],
-        records: Iterable[RunRecord],
+        operations: Iterable[Operation],
         live: Mapping[str, Run],
-        undos: Mapping[str, LastUndo],
     ) -> None:
         """Drop what no kept run of these spaces needs."""
         git: dict[str, set[str]] = {space_id: set() for space_id in spaces}
         outside: dict[str, set[str]] = {space_id: set() for space_id in git}
-        for record in records:
-            run = live.get(record.run_id)
-            for each in (record, run.record) if run is not None else (record,):
-                if each.git_before is not None:
-                    git.setdefault(each.space_id, set()).add(each.git_before)
+        for operation in operations:
+            run = live.get(operation.run_id)
+            for each in (operation, run.record) if run is not None else (operation,):
+                states: list[str | None] = [each.git_before] if isinstance(each, RunRecord) else []
                 if each.git is not None:
-                    git.setdefault(each.space_id, set()).update((each.git.before, each.git.after))
+                    states += [each.git.before, each.git.after]
+                git.setdefault(each.space_id, set()).update(filter(None, states))
                 if each.outside is not None:
-                    states = (each.outside.before, each.outside.after)
-                    outside.setdefault(each.space_id, set()).update(state for state in states if state is not None)
-        for space_id, last in undos.items():
-            if last.git is not None:
-                git.setdefault(space_id, set()).update((last.git.before, last.git.after))
-            if last.outside is not None:
-                states = (last.outside.before, last.outside.after)
-                outside.setdefault(space_id, set()).update(state for state in states if state is not None)
-        self._git.collect(git)
-        self._outside.collect(outside)
+                    named = (each.outside.before, each.outside.after)
+                    outside.setdefault(each.space_id, set()).update(filter(None, named))
+        self.git.collect(git)
+        self.outside.collect(outside)
 
 
 def _named(left: Mapping[str, str]) -> list[PathReason]:

@@ -18,8 +18,10 @@ class WorkspaceLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_paused_bytes: int = 64 * 1024 * 1024
     # How long a run may work, in milliseconds, not counting what it waits for turns and answers.
     max_run_ms: int = 2 * 60 * 60 * 1000
-    # Runs of one space whose answers are kept, newest first.
-    max_kept_runs: int = 200
+    # Runs of one space that are kept, newest first: a busy day of two agents. An undo and a blame read all of them.
+    max_kept_runs: int = 500
+    # Undos of one space: an older one is missed where a run that is older still is taken back.
+    max_kept_undos: int = 1_000
     # Bytes of the events of one run, as JSON: what an agent can read in one answer, and then some.
     max_event_bytes: int = 16 * 1024 * 1024
     # Bytes of the events of all kept runs: they are in memory.

@@ -6,7 +6,9 @@ budget the middle of the two texts is simply replaced: still a true diff, only a
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T", str, bytes)
 
 
 class Change(NamedTuple):
@@ -25,7 +27,7 @@ class Budget:
         self.left = steps
 
 
-def changes(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[Change]:
+def changes(old: Sequence[T], new: Sequence[T], budget: Budget) -> list[Change]:
     start = 0
     shorter = min(len(old), len(new))
     while start < shorter and old[start] == new[start]:
@@ -42,7 +44,7 @@ def changes(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[Chan
     return [Change(*(start + number for number in change)) for change in found]
 
 
-def _shortest(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[Change] | None:
+def _shortest(old: Sequence[T], new: Sequence[T], budget: Budget) -> list[Change] | None:
     """None when the budget does not suffice."""
     # How far in `old` a path of d differences gets, on each of the diagonals -d, -d+2, ..., d, where a diagonal is
     # the number of old lines passed less that of new ones.
@@ -94,3 +96,50 @@ def _trace(history: "list[array[int]]", x: int, y: int) -> list[Change]:
         found.append(step)
     found.reverse()
     return found
+
+
+def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, str]:
+    """What `theirs` changed in `base`, done to `ours`, line by line; or which lines of `ours` both have changed."""
+    old, mine, its = (text.split(b"\n") for text in (base, ours, theirs))
+    if any(b"\0" in text for text in (base, ours, theirs)):
+        return b"", "is not text"
+    budget = Budget()
+    left, right = changes(old, mine, budget), changes(old, its, budget)
+    merged: list[bytes] = []
+    # Where `merged` has come to in `old`, and how far `ours` is ahead of it.
+    at = ahead = 0
+    while left or right:
+        # The next changes that touch each other, on both sides.
+        start = min(side[0].old_start for side in (left, right) if side)
+        end = start
+        both: tuple[list[Change], list[Change]] = ([], [])
+        grew = True
+        while grew:
+            grew = False
+            for side, taken in zip((left, right), both, strict=True):
+                while side and side[0].old_start <= end:
+                    taken.append(side.pop(0))
+                    end = max(end, taken[-1].old_end)
+                    grew = True
+        merged += old[at:start]
+        texts = [_changed(old[start:end], taken, start, new) for taken, new in zip(both, (mine, its), strict=True)]
+        if both[0] and both[1] and texts[0] != texts[1]:
+            first = start + ahead + 1
+            last = max(first, end + ahead)
+            which = f"lines {first} to {last} were" if last > first else f"line {first} was"
+            return b"", f"{which} changed by both"
+        merged += texts[0] if both[0] else texts[1]
+        ahead += sum((each.new_end - each.new_start) - (each.old_end - each.old_start) for each in both[0])
+        at = end
+    return b"\n".join(merged + old[at:]), ""
+
+
+def _changed(old: Sequence[bytes], taken: Sequence[Change], start: int, new: Sequence[bytes]) -> list[bytes]:
+    """A stretch of the old text that begins at `start`, with these changes made in it."""
+    text: list[bytes] = []
+    at = 0
+    for each in taken:
+        text += old[at : each.old_start - start]
+        text += new[each.new_start : each.new_end]
+        at = each.old_end - start
+    return text + list(old[at:])

@@ -11,7 +11,7 @@ from bascule.kernel.call import Call, Principal
 from bascule.kernel.consent.records import Approval
 from bascule.kernel.effects import RecordedEffect
 from bascule.workspace.feeds import Feed
-from bascule.workspace.ports import Beside, Checkpoints, Root, Sandbox
+from bascule.workspace.ports import Checkpoints, Root, Sandbox
 from bascule.workspace.processes import Process
 from bascule.workspace.protocol import (
     SPACES_PROTOCOL_VERSION,
@@ -95,8 +95,7 @@ class Run:
         self.opened_ms = 0
         # No checkpoint could be taken since it has its turn.
         self.without_checkpoint = False
-        # What others did in the space since its checkpoint, and the next note that it is still there.
-        self.beside: list[Beside] = []
+        # The next note that it is still there.
         self.heartbeat_timer: asyncio.TimerHandle | None = None
         # Paths that undo cannot put back, and why.
         self.not_undoable: dict[str, str] = {}

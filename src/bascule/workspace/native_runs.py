@@ -10,8 +10,11 @@ reported by now. A call that goes on without it is a run all the same, whose not
 
 import asyncio
 import contextlib
+import os.path
+import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -41,6 +44,7 @@ NO_SPACE = "spc_none"
 # the largest project is looked at in half a minute.
 END_SECONDS = 5.0
 AFTER_SECONDS = 45.0
+_PATTERN = re.compile(r"[*?\[{]")
 SILENCED = "its client could not report its end any more: an undo ended it"
 
 
@@ -102,7 +106,7 @@ class NativeRuns:
             await self._record(run)
         except StorageFull as error:
             del self._runs.live[run.run_id]
-            self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
+            self._checkpointing.forget(run)
             return await self._list(work, f"{DISK_FULL}: {error.message}")
         self._runs.announce("started", run)
         return Began(run.run_id, run.note, undoable=True)
@@ -121,7 +125,7 @@ class NativeRuns:
     def _discard(self, opening: "asyncio.Task[Run]") -> None:
         if not opening.cancelled() and opening.exception() is None:
             run = opening.result()
-            self._checkpointing.forget(run, self._spaces.of(run.record.space_id))
+            self._checkpointing.forget(run)
 
     def approved(self, run_id: str, yes: str) -> None:
         """The record of its end keeps it."""
@@ -296,6 +300,8 @@ class NativeRuns:
                 asked=work.asked,
                 tool=work.tool,
                 title=work.title,
+                mentions=_mentions(work),
+                only_these=work.only_these,
             ),
         )
         run = Run(record, [], [], max_event_bytes=self._limits.max_event_bytes)
@@ -317,7 +323,7 @@ class NativeRuns:
                 raise CheckpointFault(run.not_undoable[WHOLE])  # noqa: TRY301 - as any other
             await self._threads.do(self._elsewhere.keep_git, run, space)
         except (CheckpointFault, FileFault):
-            self._checkpointing.forget(run, space)
+            self._checkpointing.forget(run)
             raise
         return run
 
@@ -346,3 +352,17 @@ class NativeRuns:
     def _end_early(self, run: Run) -> None:
         """Cancelled, or everything was stopped: the client's call goes on, and what it changed until now is kept."""
         self._tasks.start(self.end(run.run_id, ok=False), f"end {run.run_id}")
+
+
+def _mentions(work: NativeWork) -> tuple[str, ...]:
+    """What it names in the project to write it, without patterns; an empty path is all of it."""
+    found: dict[str, None] = {}
+    for each in work.writes:
+        plain = "/".join(takewhile(lambda step: not _PATTERN.search(step), each.split("/")))
+        folder, name = os.path.split(plain)
+        real = os.path.join(os.path.realpath(folder), name).rstrip("/")
+        if f"{work.root}/".startswith(f"{real}/"):
+            found[""] = None
+        elif real.startswith(f"{work.root}/"):
+            found[os.path.relpath(real, work.root)] = None
+    return tuple(found)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -21,8 +21,9 @@ class Standing(NamedTuple):
 
     # It, its parent and so on.
     pids: frozenset[int]
-    # One of them is an agent's client.
+    # One of them is an agent's client, and which, where that is known.
     is_below_client: bool
+    client: int = 0
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -322,6 +323,8 @@ class Sandboxes(Protocol):
 # -- checkpoints ----------------------------------------------------------------------------------
 
 
+# What a tree says of a directory that a killed undo has left: copies of what the store has, and nobody's work.
+LEFTOVER = "is named like what an unfinished undo leaves behind"
 # In every sentence about that, whichever part found it.
 DISK_FULL = "the disk with Bascule's state is full"
 
@@ -334,12 +337,23 @@ class LaterChanges(CheckpointFault):
     """What has to be put back was changed since; nothing was changed now."""
 
 
-class Beside(NamedTuple):
-    """What somebody else did in the workspace meanwhile, as two trees."""
+# What a path, or a name of git's, has in a state: compared, and never looked into. None is that nothing is there.
+Value: TypeAlias = object
 
-    who: str
-    before: str
-    after: str
+
+class Way(NamedTuple):
+    """What is to become of one path."""
+
+    expected: Value
+    wanted: Value
+    # When the call began that brought what is there now (wall clock): what is older may be the only copy of it.
+    since_ms: int = 0
+
+
+class Ways(NamedTuple):
+    # A tree from before all of it: it knows directories above them that are gone.
+    target: str
+    paths: Mapping[bytes, Way]
 
 
 class Undone(NamedTuple):
@@ -349,8 +363,6 @@ class Undone(NamedTuple):
     # A unified diff of `changes`, and whether it was cut.
     diff: str
     truncated: bool
-    # The same undo may put back more later: something was saved at that very moment, or is in the way.
-    again: bool = False
     # What is not as it should be, now that it was looked at again.
     failed: list[PathReason] = []
 
@@ -403,36 +415,47 @@ class Checkpoints(Protocol):
     def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
         """A unified diff, and whether it was cut."""
 
-    def undo(
+    def edits(self, before: str, after: str, /) -> Mapping[bytes, tuple[Value, Value]]:
+        """Each path that differs, with its value in both; a directory without what is in it."""
+
+    def values(self, tree: str, paths: Iterable[bytes], /) -> Mapping[bytes, Value]: ...
+
+    def same(self, known: Value, found: Value, /) -> bool:
+        """Whether what is found now can be what was left; also where nobody can tell, which `bring` looks at again."""
+
+    def is_rewrite(self, old: Value, new: Value, /) -> bool:
+        """Whether another content came, and not another mode alone."""
+
+    def merged(self, base: Value, ours: Value, theirs: Value, /) -> tuple[Value, str]:
+        """Three files as one, line by line; or why that cannot be."""
+
+    def bring(
         self,
-        before: str,
-        after: str,
+        ways: Ways,
         *,
         dry_run: bool,
         max_chars: int = 0,
-        beside: Sequence[Beside] | None = None,
         resumes: bool = False,
-        began_ms: int | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
-        """Put back `before` where the workspace still is as in `after`; `CheckpointFault` names later changes.
+        """Give each path its value, where it is still as expected; what is not is left alone.
 
-        With `beside` (others worked at the same time) those are left alone, and so is what the others changed. With
-        `resumes` the same was cut short, and directories may have a mode that is nobody's. With
-        `began_ms` what is older than that is not removed where nothing else has its content, in the workspace or
-        `elsewhere` (ids of git's blobs).
+        With `resumes` the same was cut short, and directories may have a mode that is nobody's. What is older than the
+        way says is not removed where nothing else has its content, in the workspace or `elsewhere` (ids of git's
+        blobs).
+        """
+
+    def expect(self, ways: Ways, *, resumes: bool = False) -> tuple[str, str]:
+        """The tree as it is now, and as `bring` will leave it. Both are on disk."""
+
+    def cut_short(self, before: str, after: str, now: str, /, *, half_too: bool = False) -> tuple[str, set[bytes]]:
+        """How far a change from `before` to `after` came that was cut short, and the paths that it left half made.
+
+        With `half_too` the tree has those as they are now.
         """
 
     def has(self, contents: Collection[bytes], /) -> bool:
         """Whether files or links of the workspace, as it is now, have each of these (ids of git's blobs)."""
-
-    def expect(
-        self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]], *, resumes: bool = False
-    ) -> tuple[str, str]:
-        """The tree as it is now, and as it will be when these are undone in this order. Both are on disk.
-
-        A piece is `before`, `after` and `beside` of `undo`, and `CheckpointFault` is raised as there.
-        """
 
     def empty(self) -> str:
         """The tree of a directory without anything in it."""
@@ -529,6 +552,23 @@ class OutsideStore(Protocol):
         """The same places as they are now, without their content, and without what lies at `without`."""
 
     def changes(self, space_id: str, before: str, after: str, /) -> list[FileChange]: ...
+
+    def edits(self, space_id: str, before: str, after: str, /) -> Mapping[bytes, tuple[Value, Value]]:
+        """Each path that differs, with its value in both."""
+
+    def look_at(self, space_id: str, states: Sequence[str], /, *, without: str | None = None) -> str:
+        """`look` at the places of all these states."""
+
+    def values(self, space_id: str, state: str, paths: Iterable[bytes], /) -> Mapping[bytes, Value]: ...
+
+    def same(self, known: Value, found: Value, /, *, resumes: bool) -> bool:
+        """Whether what is found now can be what was left; with `resumes` also by an undo that was cut short."""
+
+    def compose(self, space_id: str, now: str, wanted: Mapping[bytes, str], /) -> str:
+        """The state `now` with each of these paths as it is in the state named beside it, and its content."""
+
+    def cut_short(self, space_id: str, before: str, after: str, now: str, /) -> str:
+        """How far a change from `before` to `after` came that was cut short."""
 
     def undo(
         self,

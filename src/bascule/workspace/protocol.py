@@ -336,8 +336,37 @@ class CancelRunParams(RunIdParams, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1_000)] | None = None
 
 
-class UndoParams(RunIdParams, frozen=True, kw_only=True):
+class UndoParams(Params, frozen=True, kw_only=True):
+    """Without any of `runId`, `session`, `agent`, `since`, `to` and `paths`: the last run in the space."""
+
+    space_id: SpaceRef | None = None
+    # One operation: a run, or an undo.
+    run_id: RunRef | None = None
+    # All runs of a session: its id, the end of it, or a client's name for that client's newest one.
+    session: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    # All runs of the agent with this handle.
+    agent: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    # Only runs that began then or later: a time with its zone.
+    since: Annotated[str, Meta(min_length=1, max_length=40)] | None = None
+    # Everything that came after this operation.
+    to: RunRef | None = None
+    # Only these files, and what is in these directories; alone: what the last run that changed them did to them.
+    paths: Annotated[list[Path], Meta(max_length=1_000)] = []
+    # Of all these only the newest run; with `paths` the newest that changed one of them.
+    newest: bool = False
+    # What others changed later in the same file is merged by line; without it such a file is left alone.
+    merge: bool = False
     # Say what would change, and change nothing.
+    dry_run: bool = False
+
+
+class RedoParams(Params, frozen=True, kw_only=True):
+    """Take back the last undo in the space, or the one that is named."""
+
+    space_id: SpaceRef
+    undo_id: RunRef | None = None
+    # The last one of the agent with this handle.
+    agent: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     dry_run: bool = False
 
 
@@ -364,6 +393,7 @@ class FileChange(Result, frozen=True, kw_only=True):
 
 class DiffResult(Result, frozen=True, kw_only=True):
     run_id: str
+    space_id: str
     changes: list[FileChange]
     # A unified diff, cut at a limit that `truncated` admits.
     diff: str
@@ -376,7 +406,10 @@ class DiffResult(Result, frozen=True, kw_only=True):
 
 
 class UndoResult(Result, frozen=True, kw_only=True):
+    # The newest of the operations that were meant, all of them, and in words.
     run_id: str
+    operations: list[str]
+    what: str
     dry_run: bool
     # Paths put back, and what with: the diff that undoing makes.
     changes: list[FileChange]
@@ -387,7 +420,7 @@ class UndoResult(Result, frozen=True, kw_only=True):
     # What should be as it was before the run and, looked at afterwards, is not.
     failed: list[PathReason] = []
     note: str | None = None
-    # The command that takes this undo back; `runId` of `runs.undo` may be `last-undo` for the same.
+    # The command that takes this undo back: `runs.redo`.
     taken_back_by: str | None = None
 
 

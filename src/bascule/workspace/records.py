@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from bascule.workspace.ports import Beside
 from bascule.workspace.protocol import ApprovalRequiredEvent, Event, Operation, OperationType
 
 # Of runs and undos, and of the checkpoints, git states and outside copies that they name. Raise it when older and newer
@@ -59,19 +58,16 @@ class Asks(msgspec.Struct, frozen=True, gc=False):
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a run did between taking and giving back its turn, as two checkpoints."""
+    """What an operation did between taking and giving back its turn, as two checkpoints."""
 
     before: str
     # None while it works, and when the daemon ended meanwhile or the checkpoint could not be taken.
     after: str | None = None
     # Then: what changed later than this (wall clock, in ms) is not the run's work.
     until: int | None = None
-    # Wall clock, in ms.
+    # Moments: wall clock in ms, but no two are the same, and none is before an earlier one (`Checkpointing.take`).
     began: int = 0
     ended: int = 0
-    # Runs that worked here already when it began, and what others did here after it had begun.
-    during: tuple[str, ...] = ()
-    beside: tuple[Beside, ...] = ()
 
 
 class NativeCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -88,13 +84,19 @@ class NativeCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     tool: str
     # The command, or the paths; cut.
     title: str
+    # Paths of the project that it names to write them, and whether it writes nothing else.
+    mentions: tuple[str, ...] = ()
+    only_these: bool = False
 
 
-class GitSegment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GitSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """HEAD, refs and index before and after, where they differ."""
 
     before: str
     after: str
+    # Moments, as of a `Segment`.
+    began: int = 0
+    ended: int = 0
 
 
 class OutsideSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -122,25 +124,41 @@ class RemovedProject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: int
 
 
-class LastUndo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What the last undo in a space found, and what it was about to leave: on disk before its first change.
+class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An undo: what it found, and what it was about to leave, on disk before its first change.
 
     What is neither the one nor the other has been changed since, also where the undo was cut short.
     """
 
-    run_id: str
+    undo_id: str
+    space_id: str
     # Who made the undo: taking it back is taking back their work.
     started_by: str
+    # From below an agent's client, and that client's process, where it is known: no terminal of the person's.
+    below_client: bool = False
+    client: int = 0
     at: int
-    # Whether the run counts as undone by it; not so when it took an undo back.
-    undone: bool
+    # What was to be taken back, for people; the operations that this is, and the only paths that were meant of them.
+    what: str
+    undoes: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    # It took undos back.
+    redoes: bool = False
     segment: Segment
+    # The tree that it was about to leave; the one that it left may have the work of others in it.
+    planned: str
     git: GitSegment | None = None
     outside: OutsideSegment | None = None
     move: Move | None = None
     mode: tuple[int, int] | None = None
     # Else it was cut short, and a directory may be half made.
     finished: bool = False
+    # It was taken back itself.
+    undone: bool = False
+
+    @property
+    def run_id(self) -> str:
+        return self.undo_id
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="run"):
@@ -160,6 +178,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     native: NativeCall | None = None
     # Git's record before such a call, until what it changed there is known.
     git_before: str | None = None
+    git_began: int = 0
     git: GitSegment | None = None
     outside: OutsideSegment | None = None
     # The project's own directory went elsewhere, or was removed, or has another mode (before, after).
@@ -174,6 +193,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     undone: bool = False
     segments: tuple[Segment, ...] = ()
     question: RunQuestion | None = None
+    # Runs that began while it worked are no longer kept: what they changed can no longer be told from what it did.
+    outlived: bool = False
     # Why it cannot be undone, or how it ended.
     note: str | None = None
     # Who said yes to what it did: `person: passkey`, `timed rule: NAME, ID`, `rule: NAME`, `client: its own dialog`,

@@ -45,6 +45,7 @@ from bascule.workspace.protocol import (
     ProcessView,
     ReadFileEvent,
     ReadFileOperation,
+    RedoParams,
     ResumeParams,
     RunIdParams,
     RunParams,
@@ -59,7 +60,7 @@ from bascule.workspace.protocol import (
     UndoParams,
     UndoResult,
 )
-from bascule.workspace.run_list import RunsListParams, RunView
+from bascule.workspace.run_list import LogParams, OperationView, RunsListParams, RunView
 
 _SPACE = "/v1/spaces/{spaceId}"
 _RUN = f"{_SPACE}/runs/{{runId}}"
@@ -77,7 +78,7 @@ def _by_its_approval(_params: ResumeParams) -> Grade:
     )
 
 
-def _proof_of_undo(params: UndoParams) -> Grade:
+def _proof_of_undo(params: UndoParams | RedoParams) -> Grade:
     """Signed in for a dry run, else fresh."""
     return Grade.SIGNED_IN if params.dry_run else Grade.FRESH
 
@@ -95,6 +96,9 @@ SPACES_BLAME = Reads[BlameParams, BlameResult](
     "spaces.blame",
     "Say which run wrote each line of a file.",
     Http("GET", f"{_SPACE}/blame/{{path...}}"),
+)
+SPACES_LOG = Reads[LogParams, list[OperationView]](
+    "spaces.log", "List what was done in a space, newest first: runs, undos, redos.", Http("GET", f"{_SPACE}/log")
 )
 SPACES_CLOSE = Changes[SpaceParams, SpaceView](
     "spaces.close",
@@ -164,11 +168,19 @@ RUNS_DIFF = Reads[RunIdParams, DiffResult](
 )
 RUNS_UNDO = Acts[UndoParams, UndoResult](
     "runs.undo",
-    "Put back what a run changed, or say what that would be.",
+    "Take back what runs changed, and keep the rest; or say what that would be.",
+    Http("POST", f"{_SPACE}/undo"),
     Http("POST", f"{_RUN}/undo"),
     Http("POST", f"{_RUN_ALONE}/undo"),
     effect=Effect.WRITE,
     # What others did asks, but for a terminal of the person's: `undo_rights`.
+    proof=_proof_of_undo,
+)
+RUNS_REDO = Acts[RedoParams, UndoResult](
+    "runs.redo",
+    "Take back the last undo, or say what that would be.",
+    Http("POST", f"{_SPACE}/redo"),
+    effect=Effect.WRITE,
     proof=_proof_of_undo,
 )
 RUNS_COMMIT = Acts[RunIdParams, DiffResult](

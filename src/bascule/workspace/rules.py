@@ -88,12 +88,13 @@ _FILES = Rule(
     name="files",
     decision=Decision.ALLOW,
     reason="files in a space may be changed; each run can be shown and undone",
-    methods=("workspace.*File", "files.*", "runs.undo", "runs.commit"),
+    methods=("workspace.*File", "files.*", "runs.undo", "runs.redo", "runs.commit"),
     effects=(Effect.WRITE,),
     match=(
         _file("createFile", "src/app.py"),
         _file("deleteFile", "temp.txt", principal="local"),
         Example(principal="agent:Jerry", method="runs.undo"),
+        Example(principal="local", method="runs.redo"),
     ),
     not_match=(_shell("touch src/app.py"), _file("readFile", "src/app.py")),
 )
@@ -240,12 +241,13 @@ _READ_ONLY = Rule(
     decision=Decision.DENY,
     reason="under the restrictive policy spaces are read only",
     suggestion="Read files and say what should be changed",
-    methods=("workspace.*", "files.*", "runs.undo", "runs.commit"),
+    methods=("workspace.*", "files.*", "runs.undo", "runs.redo", "runs.commit"),
     effects=(Effect.WRITE,),
     match=(
         _file("createFile", "a.txt"),
         _file("deleteFile", "a.txt", principal="local"),
         Example(principal="agent:Jerry", method="files.write", params={"path": "a.txt"}),
+        Example(principal="local", method="runs.redo"),
     ),
     not_match=(_file("readFile", "a.txt"), Example(principal="agent:Jerry", method="spaces.open")),
 )

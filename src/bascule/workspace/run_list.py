@@ -1,4 +1,4 @@
-"""What `runs.list` takes and answers."""
+"""What `runs.list` and `spaces.log` take and answer."""
 
 from typing import Annotated, Literal
 
@@ -50,3 +50,42 @@ class RunView(Result, frozen=True, kw_only=True):
     # `client: its own dialog`; or `nobody: observe` where nobody was asked, because hooks decide nothing.
     approved_by: list[str] = []
     steering: list[str] = []
+
+
+class LogParams(Params, frozen=True, kw_only=True):
+    space_id: SpaceRef
+    # Only those before this one: the last of the page before.
+    before: RunRef | None = None
+    # Only this one.
+    operation_id: RunRef | None = None
+    # Only those of a session, or of an agent: as `runs.undo` takes them.
+    session: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    agent: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    # Only those that changed this file, or something in this directory.
+    path: Annotated[str, Meta(min_length=1, max_length=4_096)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 20
+
+
+class OperationView(Result, frozen=True, kw_only=True):
+    operation_id: str
+    kind: Literal["run", "undo", "redo"]
+    # The operation before it in this space.
+    parent: str | None = None
+    started_by: str
+    started_at: str
+    ended_at: str | None = None
+    # What an agent's own tool did: which client's, in which session, and the command or the paths.
+    native: NativeView | None = None
+    # What a run of operations did first.
+    title: str | None = None
+    # Of an undo: what it took back, in words and one by one.
+    what: str | None = None
+    undoes: list[str] = []
+    # How many files it changed; none where that is not known.
+    files: int | None = None
+    # It changed files, git's record or something outside, and is not taken back.
+    undoable: bool = False
+    # All of it is taken back; and which undo took back that, or a part of it.
+    undone: bool = False
+    undone_by: str | None = None
+    note: str | None = None

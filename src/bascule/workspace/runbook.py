@@ -1,6 +1,6 @@
 """The runs as they are kept: rows in parts, their events put together again, old ones making room."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -143,8 +143,10 @@ class RunBook:
         over = self.count(space_id) - self._limits.max_kept_runs
         if over > 0:
             ended = (each for each in self.index.oldest_first(space_id) if each.status not in (RUNNING, AWAITING))
-            for record in list(islice(ended, over)):
+            dropped = list(islice(ended, over))
+            for record in dropped:
                 self.drop(tx, record.run_id)
+            self._outlive(tx, dropped, space_id)
         if self.event_bytes <= self._limits.max_kept_event_bytes:
             return
         for record in self.all():
@@ -155,6 +157,14 @@ class RunBook:
             if record.run_id in self._event_keys:
                 self.drop_events(tx, record.run_id)
                 self.put(tx, msgspec.structs.replace(record, events_dropped=True))
+
+    def _outlive(self, tx: Transaction, dropped: Sequence[RunRecord], space_id: str) -> None:
+        """Those that are still at work since before one of these ended."""
+        for run in self.live.values():
+            began = run.segments[0].began if run.segments and run.record.space_id == space_id else 0
+            if began and any(each.segments and each.segments[-1].ended > began for each in dropped):
+                run.record = msgspec.structs.replace(run.record, outlived=True)
+                self.put(tx, run.record)
 
     def drop_events(self, tx: Transaction, run_id: str) -> None:
         for key in list(self._event_keys.get(run_id, ())):

@@ -103,7 +103,7 @@ class Runner:
                 await self._end(run, space)
             except Exception as again:  # noqa: BLE001 - waiters are answered even then
                 self._internal(again)
-                self.checkpointing.forget(run, space)
+                self.checkpointing.forget(run)
                 run.record = msgspec.structs.replace(run.record, status=ERROR)
                 run.answer_waiters()
 

@@ -111,9 +111,6 @@ class Runs:
         )
         self.pause = self._pausing.pause
 
-    def starter(self, run_id: str) -> Principal:
-        return Principal(self.book.find(run_id).started_by)
-
     # -- starting --
 
     def start(self, call: Call, params: RunParams, tx: Transaction) -> EventsMessage | None:

@@ -29,6 +29,7 @@ from bascule.workspace.background import Background
 from bascule.workspace.blame import BlameParams
 from bascule.workspace.blaming import Blamer
 from bascule.workspace.checkpointing import Checkpointing
+from bascule.workspace.choosing import Choosing
 from bascule.workspace.commands import Commands
 from bascule.workspace.declared import WorkspaceDeclared
 from bascule.workspace.elsewhere import Elsewhere
@@ -37,8 +38,11 @@ from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.listing import Listing
+from bascule.workspace.log import ProjectLog
 from bascule.workspace.native_runs import NativeRuns
 from bascule.workspace.news import News
+from bascule.workspace.operations import Operations
+from bascule.workspace.parts import Parts
 from bascule.workspace.ports import (
     CheckpointStore,
     Files,
@@ -51,7 +55,6 @@ from bascule.workspace.ports import (
 )
 from bascule.workspace.processes import Process, Processes
 from bascule.workspace.protocol import (
-    DiffResult,
     EventsMessage,
     ProcessesListParams,
     ProcessLogs,
@@ -66,11 +69,14 @@ from bascule.workspace.protocol import (
 )
 from bascule.workspace.records import SpaceRecord
 from bascule.workspace.routes import status_of
+from bascule.workspace.run_list import LogParams
 from bascule.workspace.runbook import RunBook
 from bascule.workspace.runner import Runner
 from bascule.workspace.runs import Runs
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
+from bascule.workspace.undoing import Undoing
+from bascule.workspace.undos import Undos
 
 # Runs and sandboxes end at once when stopped; what does not is left to the end of the process.
 CLOSE_SECONDS = 10.0
@@ -142,7 +148,6 @@ class Workspace:
             news=news,
         )
         self.listing = Listing(self.book, self.runs.live, self.spaces)
-        self.blamer = Blamer(book=self.book, live=self.runs.live, spaces=self.spaces, threads=self.threads, clock=clock)
         checkpointing = Checkpointing(
             spaces=self.spaces,
             threads=self.threads,
@@ -164,11 +169,19 @@ class Workspace:
             tasks=self.tasks,
             threads=self.threads,
         )
-        elsewhere = Elsewhere(git, outside)
-        self.history = History(
+        elsewhere = Elsewhere(git, outside, checkpointing.moment)
+        self.undos = undos = Undos(store, self.limits)
+        for undo in undos.table.rows.values():
+            checkpointing.note_moment(max(undo.segment.began, undo.segment.ended))
+        self.operations = operations = Operations(book=self.book, undos=undos, live=self.runs.live)
+        self.blamer = Blamer(operations=operations, spaces=self.spaces, threads=self.threads, clock=clock)
+        parts = Parts(operations=operations, checkpointing=checkpointing, elsewhere=elsewhere, threads=self.threads)
+        self.choosing = Choosing(operations=operations, parts=parts, spaces=self.spaces, limits=self.limits)
+        self.undoing = Undoing(
+            operations=operations,
+            parts=parts,
+            choosing=self.choosing,
             checkpointing=checkpointing,
-            live=self.runs.live,
-            book=self.book,
             spaces=self.spaces,
             gate=gate,
             limits=self.limits,
@@ -181,7 +194,22 @@ class Workspace:
             standing_of=standing_of,
             journal=journal,
             clock=clock,
-            rows=store,
+        )
+        self.project_log = ProjectLog(
+            operations=operations, elsewhere=elsewhere, spaces=self.spaces, threads=self.threads
+        )
+        self.history = History(
+            checkpointing=checkpointing,
+            operations=operations,
+            spaces=self.spaces,
+            gate=gate,
+            limits=self.limits,
+            threads=self.threads,
+            files=files,
+            store=checkpoints,
+            scratch=scratch,
+            news=news,
+            elsewhere=elsewhere,
         )
         self.native = NativeRuns(
             runs=self.runs,
@@ -238,6 +266,7 @@ class Workspace:
                 rows.SPACES_LIST.bind(self.list_spaces),
                 rows.SPACES_SHOW.bind(self.show_space),
                 rows.SPACES_BLAME.bind(self.blame),
+                rows.SPACES_LOG.bind(self.log),
                 rows.SPACES_CLOSE.bind(self.close_space),
                 rows.RUNS_START.bind(self.runs.start),
                 rows.RUNS_LIST.bind(self.listing.list_runs),
@@ -247,8 +276,9 @@ class Workspace:
                 rows.RUNS_RESUME.bind(self.runs.resume),
                 rows.RUNS_CANCEL.bind(self.runs.cancel),
                 rows.RUNS_DIFF.bind(self.diff),
-                rows.RUNS_UNDO.bind(self.history.undo, resolve=self._resolve_undo),
-                rows.RUNS_COMMIT.bind(self.commit, resolve=self.history.resolve_commit),
+                rows.RUNS_UNDO.bind(self.undoing.undo, resolve=self._resolve_undo),
+                rows.RUNS_REDO.bind(self.undoing.redo, resolve=self.undoing.resolve_redo),
+                rows.RUNS_COMMIT.bind(self.history.commit, resolve=self.history.resolve_commit),
                 rows.PROCESSES_START.bind(self.background.start, resolve=self.background.resolve),
                 rows.PROCESSES_LIST.bind(self.list_processes),
                 rows.PROCESSES_LOGS.bind(self.read_logs),
@@ -259,7 +289,7 @@ class Workspace:
                 rows.FILES_DELETE.bind(self.files.delete),
             ],
             starters={
-                "run_id": self.runs.starter,
+                "run_id": self.operations.starter,
                 "process_id": self.processes.starter,
                 "space_id": self.spaces.starter,
             },
@@ -324,7 +354,7 @@ class Workspace:
             tx = Transaction()
             tx.put(self.spaces.table, space.space_id, None)
             self._on_closed(tx, space.space_id)
-            self.history.drop(tx, space.space_id)
+            self.undos.drop(tx, space.space_id)
             for record in self.book.of_space(space.space_id):
                 self.book.drop(tx, record.run_id)
             await self._journal.commit_quietly(tx)
@@ -355,17 +385,20 @@ class Workspace:
     # -- what runs changed --
 
     async def _resolve_undo(self, call: Call, params: UndoParams) -> Resolution:
-        await self.native.over(params.run_id)
-        return await self.history.resolve_undo(call, params)
+        for run_id in self.choosing.waited_for(params):
+            try:
+                await self.native.over(run_id)
+            except Conflict:
+                # Of many that one stays, and is named.
+                if params.run_id is not None:
+                    raise
+        return await self.undoing.resolve(call, params)
+
+    def log(self, call: Call, params: LogParams) -> "asyncio.Future[Any]":
+        return self._do(self.project_log.log(params), "spaces.log")
 
     def blame(self, call: Call, params: BlameParams) -> "asyncio.Future[Any]":
         return self._do(self.blamer.blame(params), "spaces.blame")
-
-    async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
-        result = await self.history.commit(call, params, effect)
-        yes = self._gate.effects.approver(effect)
-        effect.changes.append(lambda tx: self.book.put(tx, self.book.find(params.run_id).with_yes(yes)))
-        return result
 
     def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
         return self._do(self.history.diff(params), "runs.diff")
@@ -451,9 +484,9 @@ class Workspace:
         if getattr(params, "space_id", "") is not None:
             return params
         if isinstance(params, UndoParams):
-            return msgspec.structs.replace(params, space_id=self.history.space_of(params))
+            return msgspec.structs.replace(params, space_id=self.choosing.space_of(params))
         if isinstance(params, RunIdParams):
-            return msgspec.structs.replace(params, space_id=self.runs.book.find(params.run_id).space_id)
+            return msgspec.structs.replace(params, space_id=self.operations.find(params.run_id).space_id)
         if isinstance(params, ProcessParams):
             return msgspec.structs.replace(params, space_id=self.processes.find(params.process_id).space_id)
         return params

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os.path
+import threading
 from collections.abc import Callable
 
 from bascule.foundation.clock import Clock
@@ -14,7 +15,6 @@ from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.workspace.exclusive import Exclusive, Turns
 from bascule.workspace.limits import WorkspaceLimits
-from bascule.workspace.live import Run
 from bascule.workspace.ports import (
     Checkpoints,
     CheckpointStore,
@@ -41,8 +41,8 @@ class Space:
         self.root: Root | None = None
         self.sandbox: Sandbox | None = None
         self.checkpoints: Checkpoints | None = None
-        # Runs with a checkpoint from before them and none from after them yet, in the order of beginning.
-        self.working: dict[str, Run] = {}
+        # Held while a checkpoint is taken and has its moment.
+        self.taking = threading.Lock()
         # No more runs, it is being forgotten.
         self.closing = False
 

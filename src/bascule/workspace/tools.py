@@ -315,17 +315,21 @@ async def run_diff(me: Session, arguments: RunDiffArguments) -> Result:
 
 
 class RunUndoArguments(Arguments, frozen=True, kw_only=True):
-    run_id: str
+    run_id: str | UnsetType = UNSET
+    paths: Annotated[list[str], Meta(description="Only these files or directories")] | UnsetType = UNSET
+    since: Annotated[str, Meta(description="All you did since this RFC 3339 time")] | UnsetType = UNSET
+    merge: Annotated[bool, Meta(description="Merge by line where others changed later")] | UnsetType = UNSET
+    redo: Annotated[bool, Meta(description="Take back your last undo")] | UnsetType = UNSET
     dry_run: Annotated[bool, Meta(description="Only show what would change")] | UnsetType = UNSET
     space: _Space | UnsetType = UNSET
 
 
 @tool(
     "run_undo",
-    "Undo run",
-    "Put back what a run changed, except `leftAlone` and `failed`; refused when later changes would be lost. "
-    "`last-undo` as run takes back the last undo.",
-    uses=("runs.undo",),
+    "Undo your work",
+    "Take back what you changed: your last run, or as told. Changes of others stay; `leftAlone` says what stays and "
+    "why. Another's run asks the person.",
+    uses=("runs.undo", "runs.redo"),
     hints=ENDS,
     retry=Retry.NEVER,
     result={"changes": LIST, "diff": STRING, "leftAlone": LIST, "failed": LIST, "note": STRING},
@@ -333,7 +337,15 @@ class RunUndoArguments(Arguments, frozen=True, kw_only=True):
 )
 async def run_undo(me: Session, arguments: RunUndoArguments) -> Result:
     space = await _space(me, arguments.space)
-    params = {"spaceId": space, "runId": arguments.run_id, "dryRun": bool(arguments.dry_run)}
+    params: dict[str, Any] = {"spaceId": space, "dryRun": bool(arguments.dry_run)}
+    if arguments.redo:
+        return _cut_diff(await me.call("runs.redo", {**params, "agent": me.handle}))
+    params |= _chosen(arguments, "runId", "paths", "since", "merge")
+    if arguments.run_id is UNSET:
+        # Its own work alone.
+        params["agent"] = me.handle
+        if arguments.since is UNSET:
+            params["newest"] = True
     return _cut_diff(await me.call("runs.undo", params))
 
 

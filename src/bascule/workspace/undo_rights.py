@@ -5,27 +5,25 @@ From below a client, through MCP or HTTP, or out of a cell, the work of others a
 pretend to be a terminal (SECURITY.md).
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+import os
+from collections.abc import Callable, Iterable
 
 from bascule.kernel.call import LOCAL, PERSON, Call, agent_of
-from bascule.workspace.ports import Checkpoints, Standing
+from bascule.workspace.ports import Checkpoints, Standing, Ways
 from bascule.workspace.protocol import FileChange
-from bascule.workspace.records import LastUndo, RunRecord
+from bascule.workspace.records import RunRecord, UndoRecord
+from bascule.workspace.undos import Operation
 
 
-class Piece(Protocol):
-    @property
-    def before(self) -> str: ...
-
-
-def why_asks(call: Call, record: RunRecord | LastUndo, standing_of: Callable[[int], Standing]) -> str | None:
+def why_asks(call: Call, record: Operation, standing_of: Callable[[int], Standing]) -> str | None:
     """Why this caller is asked before it takes this run back; None when it is free. Reads /proc: blocks."""
     native = record.native if isinstance(record, RunRecord) else None
-    what = record.run_id if isinstance(record, RunRecord) else f"the undo of {record.run_id}"
+    what = record.run_id if isinstance(record, RunRecord) else f"the undo of {record.what}"
     if call.principal == PERSON:
         return None
-    if native is None and call.principal == record.started_by:
+    # Everybody without a name is `local`: a terminal of the person's, and each client.
+    from_terminal = isinstance(record, UndoRecord) and call.principal == LOCAL and bool(call.pid)
+    if native is None and call.principal == record.started_by and not from_terminal:
         return None
     handle = agent_of(call.principal)
     if handle is not None and native is not None and native.agent == handle:
@@ -36,23 +34,29 @@ def why_asks(call: Call, record: RunRecord | LastUndo, standing_of: Callable[[in
     if call.principal != LOCAL or not call.pid:
         return whose
     standing = standing_of(call.pid)
-    is_own = native is not None and native.pid in standing.pids
+    is_own = _client_of(record) in standing.pids
     return whose if standing.is_below_client and not is_own else None
 
 
+def _client_of(record: Operation) -> int | None:
+    """The client's process, where one is known."""
+    if isinstance(record, UndoRecord):
+        return record.client or None
+    return record.native.pid if record.native is not None else None
+
+
 def restored_from_agents(
-    checkpoints: Checkpoints, earlier: Iterable[RunRecord], pieces: Sequence[Piece], changes: Iterable[FileChange]
+    checkpoints: Checkpoints, earlier: Iterable[RunRecord], ways: Ways, changes: Iterable[FileChange]
 ) -> list[FileChange]:
     """The changes whose restored content an earlier run had written: it was never the person's. Blocks."""
-    segments = [each for record in earlier for each in record.segments if each.after is not None]
-
-    def is_an_agents(change: FileChange) -> bool:
-        contents = [checkpoints.content(piece.before, change.path) for piece in pieces]
-        restored = next((content for content in contents if content is not None), None)
-        return restored is not None and any(
-            checkpoints.content(each.after or "", change.path) == restored
-            and checkpoints.content(each.before, change.path) != restored
-            for each in segments
-        )
-
-    return [change for change in changes if is_an_agents(change)]
+    segments = [(each.before, each.after) for record in earlier for each in record.segments if each.after is not None]
+    restored = {
+        path: way.wanted
+        for change in changes
+        if (way := ways.paths.get(path := os.fsencode(change.path))) is not None and way.wanted is not None
+    }
+    written: set[bytes] = set()
+    for before, after in segments:
+        was, then = checkpoints.values(before, restored), checkpoints.values(after, restored)
+        written.update(path for path, value in restored.items() if then[path] == value != was[path])
+    return [change for change in changes if os.fsencode(change.path) in written]

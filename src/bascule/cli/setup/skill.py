@@ -24,8 +24,8 @@ destroyed. Use it when a line begins with [bascule], when the user mentions anot
 ## What your own tools do is on record
 
 Bascule keeps what your shell and editor are about to change. When something was lost that should not be, say so to your
-user and run `bascule undo` (it lists what can be taken back), then `bascule undo last --dry-run`. `bascule sessions`
-says what other sessions on this machine are doing.
+user and run `bascule log` in the project (it lists what was done), then `bascule undo RUN --dry-run`. `bascule redo`
+takes an undo back. `bascule sessions` says what other sessions on this machine are doing.
 """
 
 

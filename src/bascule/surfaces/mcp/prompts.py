@@ -62,8 +62,8 @@ async def _undo(me: Session, what: object, has_tools: bool) -> str:
         runs = await me.call("runs.list", {"principal": f"agent:{me.handle}", "limit": SHOWN})
         lines = [f"- {each['runId']}, {each['startedAt']}, {each['status']}" for each in runs]
     known = "Your newest runs:\n" + "\n".join(lines) + "\nLook at run_diff of the one that is meant, then call run_undo"
-    how = known if lines else "`bascule undo` in a shell lists what can be undone, `bascule undo ID` undoes it"
+    how = known if lines else "`bascule log` in a shell lists what was done, `bascule undo ID` undoes it"
     return (
-        f"Take back {wanted}. {how}. If it is not clear which one is meant, ask me first. If later changes would be "
-        "lost it is refused: tell me which they are, do not work around it. Then tell me what is as it was before."
+        f"Take back {wanted}. {how}. If it is not clear which one is meant, ask me first. What was changed later "
+        "stays and is named: tell me which files, do not work around it. Then tell me what is as it was before."
     )

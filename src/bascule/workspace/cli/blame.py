@@ -181,7 +181,7 @@ def _show_one(line: _Line) -> None:
     for name, value in facts.items():
         if value is not None:
             show(f"{name + ':':7}{one_line(str(value), MAX_TITLE_CHARS)}")
-    show(f"to see all of it: bascule runs diff {run['runId']}; to take it back: bascule undo {run['runId']}")
+    show(f"to see all of it: bascule show {run['runId']}; to take it back: bascule undo {run['runId']}")
 
 
 def _show_porcelain(lines: list[_Line], path: str) -> None:

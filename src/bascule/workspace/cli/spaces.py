@@ -11,7 +11,7 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.sync import SyncClient
 from bascule.foundation.errors import Forbidden, NotFound
 from bascule.foundation.text import one_line, visible
-from bascule.local_client.exits import NOT_FOUND, OK, UNEXPECTED, WrongUsage
+from bascule.local_client.exits import NOT_FOUND, WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
 from bascule.workspace.cli.live import show_steering
 from bascule.workspace.cli.work import add_space, find_space
@@ -49,14 +49,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    runs = commands.add_parser("runs", help="what was done in a space: show, diff, undo")
+    runs = commands.add_parser("runs", help="what was done in a space: show, diff, cancel")
     verbs = runs.add_subparsers(metavar="VERB")
     listed: tuple[Verb, ...] = (
         ("list", list_runs, "newest first (the default)"),
         ("show", show_run, "the events of a run"),
         ("open", open_run, "it in the console, in your browser"),
         ("diff", diff_run, "what it changed, as a unified diff"),
-        ("undo", undo_run, "put back what it changed; refused when later changes would be lost"),
         ("commit", commit_run, "take over what it did on a copy"),
         ("cancel", cancel_run, "stop it and everything it started"),
     )
@@ -68,8 +67,6 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
             verb.add_argument("--all", action="store_true", help="of all spaces")
         else:
             verb.add_argument("run_id", metavar="RUN", help="its id, or `last`")
-        if name == "undo":
-            verb.add_argument("--dry-run", action="store_true", help="only show what would change")
         add_space(verb, below=True)
         _common(verb, below=True)
     runs.set_defaults(run=list_runs, n=DEFAULT_RUNS, all=False)
@@ -197,11 +194,6 @@ def diff_run(args: argparse.Namespace) -> int:
     return show_changes(args, _about_run(args, "runs.diff"), "changed nothing")
 
 
-def undo_run(args: argparse.Namespace) -> int:
-    result = _about_run(args, "runs.undo", dryRun=args.dry_run)
-    return show_undone(args, result)
-
-
 def commit_run(args: argparse.Namespace) -> int:
     return show_changes(args, _about_run(args, "runs.commit"), "changed nothing")
 
@@ -224,8 +216,6 @@ def _about_run(args: argparse.Namespace, method: str, **more: Any) -> Any:
     with connect(args) as client:
         space_id = find_space(client, args.space).space_id
         run_id = _last_run(client, space_id) if args.run_id == "last" else args.run_id
-        if run_id == "last-undo":
-            run_id = f"{run_id}:{space_id}"
         return or_as_person(client, method, {"spaceId": space_id, "runId": run_id, **more})
 
 
@@ -265,20 +255,6 @@ def show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str)
         _show_not_undoable(result)
         show_steering(result.get("steering", ()))
     return 0
-
-
-def show_undone(args: argparse.Namespace, result: dict[str, Any], of: str = "") -> int:
-    """The exit code says whether all that was to be put back is back."""
-    show_changes(args, result, "no file to put back")
-    failed = result.get("failed", [])
-    if not args.json:
-        count = len(result["changes"])
-        say(f"would put back {count} files{of}" if args.dry_run else f"put back {count} files{of}")
-        for each in failed:
-            say(f"not back  {one_line(each['path'])}: {one_line(each['reason'])}")
-        if result.get("takenBackBy"):
-            say(f"to take this undo back: {result['takenBackBy']}")
-    return UNEXPECTED if failed else OK
 
 
 def _show_not_undoable(result: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "run",
         help="carry out a file of operations in this directory",
         description="Carry out an operations message of the Agent Spaces protocol: files and commands, in order, each "
-        "decided by the policy and recorded in the ledger. `bascule runs diff` shows what changed, `bascule runs undo` "
+        "decided by the policy and recorded in the ledger. `bascule runs diff` shows what changed, `bascule undo` "
         "puts it back.",
         epilog='ops.json: {"protocolVersion": "1.0", "operations": [{"type": "shell", "command": "make"}]}',
     )

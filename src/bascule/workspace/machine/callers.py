@@ -24,8 +24,9 @@ def standing_of(pid: int) -> Standing:
     """Of a process that is gone nothing is known: it stands below a client."""
     processes = Processes()
     chain = [pid, *processes.ancestors(pid)]
-    is_below = not processes.name(pid) or _is_marked(pid) or any(_is_client(each, processes) for each in chain)
-    return Standing(frozenset(chain), is_below)
+    client = next((each for each in chain if _is_client(each, processes)), 0)
+    is_below = bool(client) or not processes.name(pid) or _is_marked(pid)
+    return Standing(frozenset(chain), is_below, client)
 
 
 def _is_client(pid: int, processes: Processes) -> bool:

@@ -1,6 +1,6 @@
 """What differs between two trees, and what cannot be known to be the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from bascule.workspace.machine.checkpoints.objects import GAP_AND_REST, GAP_WITHOUT_CONTENT, Entry, ObjectId
@@ -29,44 +29,37 @@ class TreeView:
     def __init__(self, store: ObjectStore, root: ObjectId) -> None:
         self._store = store
         self.root = root
-        self._read: dict[ObjectId, dict[bytes, Entry]] = {}
 
     def get(self, path: bytes) -> Entry | None:
         """Beneath a gap everything is that gap; beneath what is known to be no directory there is nothing."""
         return self.at(self.root, path)
 
     def at(self, root: ObjectId, path: bytes) -> Entry | None:
-        """The same in another tree: what the two have in common is read once."""
+        """The same in another tree."""
         found: Entry | None = Entry(0o040755, root)
         for step in path.split(b"/"):
             if found is None or found.is_gap:
                 return found if found is None or found.mode != GAP_WITHOUT_CONTENT else None
             if not found.is_dir:
                 return None
-            entries = self._entries(found.object)
+            entries = self._store.tree(found.object)
             found = entries.get(step) or _rest(entries)
         return found
 
-    def names(self, path: bytes) -> dict[bytes, Entry]:
+    def names(self, path: bytes) -> Mapping[bytes, Entry]:
         """What is in a directory; nothing when it is none."""
         found = self.get(path) if path else Entry(0o040755, self.root)
-        return self._entries(found.object) if found is not None and found.is_dir else {}
+        return self._store.tree(found.object) if found is not None and found.is_dir else {}
 
     def walk(self) -> Iterator[tuple[bytes, Entry]]:
         """Every path, a directory before what is in it."""
         waiting = [(b"", self.root)]
         while waiting:
             prefix, tree = waiting.pop()
-            for name, entry in self._entries(tree).items():
+            for name, entry in self._store.tree(tree).items():
                 yield prefix + name, entry
                 if entry.is_dir:
                     waiting.append((prefix + name + b"/", entry.object))
-
-    def _entries(self, tree: ObjectId) -> dict[bytes, Entry]:
-        entries = self._read.get(tree)
-        if entries is None:
-            entries = self._read[tree] = self._store.tree(tree)
-        return entries
 
 
 def differences(store: ObjectStore, old: ObjectId, new: ObjectId, *, behind_gaps: bool = False) -> list[Difference]:
@@ -104,6 +97,6 @@ def _between(
             yield from _between(store, path + b"/", *below, behind_gaps=behind_gaps)
 
 
-def _rest(entries: dict[bytes, Entry]) -> Entry | None:
+def _rest(entries: Mapping[bytes, Entry]) -> Entry | None:
     """The gap that stands for the names which are not in a directory's tree."""
     return next((entry for entry in entries.values() if entry.mode == GAP_AND_REST), None)

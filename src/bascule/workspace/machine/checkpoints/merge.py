@@ -1,26 +1,26 @@
-"""What to do to bring a workspace from one tree to another without losing what came later.
+"""What to do to give paths of a workspace another value without losing what came later.
 
-Three trees: `base`, as the workspace was expected; `target`, as it should become; `now`, as it is. A path that is
-neither as in `base` nor already as in `target` has been changed by somebody since: a conflict, and one conflict stops
-everything, or, where others worked at the same time, is left alone. So is what one of the trees does not hold (a gap),
-because nobody can say what it was or whether it is still the same; once nothing is there any more, it is put back.
+Of each path it is known how it was expected and how it should become. One that is neither has been changed by somebody
+since: it is left alone, or, where a run on a copy is taken over, stops everything. Left alone is also what one of the
+trees does not hold (a gap), because nobody can say what it was or whether it is still the same; once nothing is there
+any more, it is put back.
 """
 
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bascule.workspace.machine.checkpoints.compare import Difference, TreeView, differences
+from bascule.workspace.machine.checkpoints.compare import Difference, TreeView
 from bascule.workspace.machine.checkpoints.objects import GAP_WITHOUT_CONTENT, TREE, Entry, gap_reason, write_tree
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.unified import shown_path
 from bascule.workspace.machine.files import shut
 from bascule.workspace.ports import LaterChanges
+from bascule.workspace.timeline import CHANGED_SINCE
 
 # Paths named in a refusal; more would only fill a context.
 MAX_NAMED = 20
 SET_ID = "had set-user-ID or set-group-ID, which an undo gives to no file: chmod it again, if it is to have that"
-CHANGED_SINCE = "was changed since"
 MOVE_AWAY = "move it away and undo again to have back what was there"
 
 
@@ -40,8 +40,6 @@ class Plan(NamedTuple):
     # What all this changes, and what it leaves alone, with the reason.
     changed: list[Difference]
     left: dict[bytes, str]
-    # Of what is left alone: where `target` has something that can be put back once nothing is in its place.
-    held: list[bytes]
 
     def leaving(self, paths: Iterable[bytes], why: str) -> "Plan":
         """The same without removing these; a directory that was to go stays with all that is in it."""
@@ -64,42 +62,33 @@ class Plan(NamedTuple):
 
 def plan(
     store: ObjectStore,
-    base: bytes,
+    wanted: Sequence[Difference],
     target: bytes,
     now: bytes,
-    others: Mapping[bytes, str] | None = None,
     *,
     forward: bool = False,
     resumes: bool = False,
 ) -> Plan:
-    """With `others` (paths that somebody else changed, and who) conflicts are left alone instead of refused.
+    """`wanted`: in the order of paths, how each is expected and should become. `target` knows the modes of directories
+    above them that are gone.
 
     With `resumes` the last one was cut short: it may have left a directory open, or just made.
 
-    `forward` is for what happened on a copy: what `base` has as a gap was never in it, so nothing happened to it there.
+    `forward` is for what happened on a copy, where one conflict stops everything. What was expected as a gap was never
+    in the copy, so nothing happened to it there.
     """
-    planning = _Planning(store, TreeView(store, now), TreeView(store, target), others, forward=forward)
-    planning.resumes = resumes
-    return planning.plan(differences(store, base, target, behind_gaps=not forward))
+    return _Planning(store, TreeView(store, now), TreeView(store, target), forward=forward, resumes=resumes).plan(
+        wanted
+    )
 
 
 class _Planning:
-    def __init__(
-        self,
-        store: ObjectStore,
-        now: TreeView,
-        target: TreeView,
-        others: Mapping[bytes, str] | None,
-        *,
-        forward: bool,
-    ) -> None:
+    def __init__(self, store: ObjectStore, now: TreeView, target: TreeView, *, forward: bool, resumes: bool) -> None:
         self._forward = forward
-        self.resumes = False
+        self._resumes = resumes
         self._store = store
         self._now = now
         self._target = target
-        self._others = others or {}
-        self._refuses = others is None
         self._made: dict[bytes, int] = {}
         self._conflicts: list[bytes] = []
         # With their reasons: what is left alone, and directories of which `base` knows nothing.
@@ -107,16 +96,16 @@ class _Planning:
         self._behind: dict[bytes, str] = {}
         # A directory that stays keeps what is in it.
         self._stuck: list[bytes] = []
-        self._plan = Plan([], [], [], [], [], [], [], {}, [])
+        self._plan = Plan([], [], [], [], [], [], [], {})
 
-    def plan(self, found: list[Difference]) -> Plan:
+    def plan(self, found: Sequence[Difference]) -> Plan:
         left = self._plan.left
         possible: list[Difference] = []
         for difference in found:
             if _of_above(difference.path, self._gaps) is not None:
                 # What is left alone is left with all that is in it.
                 continue
-            reason = self._gap(difference) or self._others.get(difference.path)
+            reason = self._gap(difference)
             if reason is None:
                 possible.append(self._without_set_id(difference))
             else:
@@ -144,15 +133,10 @@ class _Planning:
             return True
         if wanted is None or not _is_made(difference, there):
             return False
-        if self.resumes and (_is_opened(there, wanted) or self._is_begun(path, there)):
+        if self._resumes and (_is_opened(there, wanted) or is_begun(path, there, self._now, self._target)):
             self._plan.modes.append((path, wanted.mode))
             self._plan.changed.append(difference)
         return True
-
-    def _is_begun(self, path: bytes, there: Entry | None) -> bool:
-        """Whether it can be what an undo that was cut short made: nobody has put anything else into it."""
-        private = there is not None and there.mode == stat.S_IFDIR | shut.CHANGE
-        return private and self._now.names(path).keys() <= self._target.names(path).keys()
 
     def _without_set_id(self, difference: Difference) -> Difference:
         """A tree does not know whose program it was: it must not come back as one that runs with our rights."""
@@ -178,7 +162,6 @@ class _Planning:
                 self._behind[path] = reason
                 return None
             if new is not None:
-                self._plan.held.append(path)
                 reason = f"{reason}; {MOVE_AWAY}"
         self._gaps[path] = reason
         return reason
@@ -206,7 +189,7 @@ class _Planning:
         self, path: bytes, old: Entry, new: Entry | None, there: Entry | None, going: set[bytes]
     ) -> bool:
         if new is not None and new.is_dir:
-            opened = self.resumes and (_is_opened(there, old) or _is_opened(there, new))
+            opened = self._resumes and (_is_opened(there, old) or _is_opened(there, new))
             if there != old and not opened:
                 return self._cannot(path)
             self._plan.modes.append((path, new.mode))
@@ -223,7 +206,7 @@ class _Planning:
         return True
 
     def _cannot(self, path: bytes) -> bool:
-        if self._refuses:
+        if self._forward:
             self._conflicts.append(path)
         else:
             self._plan.left[path] = CHANGED_SINCE
@@ -234,7 +217,7 @@ class _Planning:
         self._stuck.append(path + b"/")
         left = self._plan.left
         later = [below for below in strangers if below not in left]
-        if later and self._refuses:
+        if later and self._forward:
             self._conflicts.extend(later)
         else:
             first = (later or strangers)[0]
@@ -288,9 +271,28 @@ def _of_above(path: bytes, reasons: Mapping[bytes, str]) -> str | None:
     return next((reasons[above] for above in _above(path) if above in reasons), None) if reasons else None
 
 
+def is_half_made(difference: Difference, now: TreeView, target: TreeView) -> bool:
+    """Whether a path is as an undo that was cut short can leave it, between how it was and how it should become."""
+    path, old, new = difference
+    there = now.get(path)
+    there = there and there.alone()
+    if there is None:
+        # Of a file in a directory's place it leaves neither.
+        return old is not None and new is not None and old.is_dir != new.is_dir
+    opened = any(_is_opened(there, each) for each in (old, new) if each is not None)
+    return opened or (new is not None and new.is_dir and is_begun(path, there, now, target))
+
+
+def is_begun(path: bytes, there: Entry | None, now: TreeView, target: TreeView) -> bool:
+    """Whether it can be what an undo that was cut short made: nobody has put anything else into it."""
+    private = there is not None and there.mode == stat.S_IFDIR | shut.CHANGE
+    return private and now.names(path).keys() <= target.names(path).keys()
+
+
 def _is_opened(there: Entry | None, wanted: Entry) -> bool:
     """Whether a directory is as an undo that was cut short leaves one that keeps its owner out."""
-    return there is not None and there.is_dir and wanted.mode != there.mode == wanted.mode | shut.CHANGE
+    opened = (wanted.mode | shut.LIST, wanted.mode | shut.CHANGE)
+    return there is not None and there.is_dir and wanted.mode != there.mode and there.mode in opened
 
 
 def _is_made(difference: Difference, there: Entry | None) -> bool:
@@ -314,12 +316,17 @@ def applied(store: ObjectStore, tree: bytes, steps: Plan) -> bytes:
     entries: dict[bytes, Entry | None] = {path: None for path, _ in (*steps.remove, *steps.remove_dirs)}
     entries |= {path: Entry(stat.S_IFDIR | stat.S_IMODE(mode), b"") for path, mode in (*steps.make_dirs, *steps.modes)}
     entries |= {path: entry for path, entry, _ in steps.put}
+    return edited(store, tree, entries)
+
+
+def edited(store: ObjectStore, tree: bytes, entries: Mapping[bytes, Entry | None]) -> bytes:
+    """The tree with these entries, of directories without what is in them. The caller flushes the store."""
     return _edited(store, tree, {tuple(path.split(b"/")): entry for path, entry in entries.items()})
 
 
 def _edited(store: ObjectStore, tree: bytes | None, edits: Mapping[tuple[bytes, ...], Entry | None]) -> bytes:
     """`edits`: what to put at a path, a directory without its content; None removes, of directories empty ones."""
-    entries = store.tree(tree) if tree is not None else {}
+    entries = dict(store.tree(tree)) if tree is not None else {}
     below: dict[bytes, dict[tuple[bytes, ...], Entry | None]] = {}
     for path, entry in edits.items():
         if len(path) > 1:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import Literal
 
@@ -28,7 +29,7 @@ import msgspec
 from bascule.workspace.machine.checkpoints import stats, steps
 from bascule.workspace.machine.checkpoints.objects import BLOB, object_id
 from bascule.workspace.machine.files import attributes, shut
-from bascule.workspace.ports import CheckpointFault, Kept, LaterChanges, PutBack
+from bascule.workspace.ports import CheckpointFault, Kept, LaterChanges, PutBack, Value
 from bascule.workspace.protocol import FileChange, PathReason
 
 # A state that was taken but is in nobody's records yet survives a collection this long.
@@ -70,6 +71,8 @@ class _Manifest(msgspec.Struct, frozen=True, array_like=True):
     entries: dict[bytes, _Entry]
     # Whether the content of files is there too.
     held: bool
+    # Of a state that was composed of others: when what a path has there was taken (ns).
+    taken: dict[bytes, int] = {}
 
 
 class OutsideFiles:
@@ -97,6 +100,61 @@ class OutsideFiles:
         """The same places as they are now."""
         folder = self._folder(space_id)
         return self._write(folder, self._load(folder, before).tops, with_content=False, without=without)
+
+    def look_at(self, space_id: str, states: Sequence[str], *, without: str | None = None) -> str:
+        folder = self._folder(space_id)
+        tops = {top for state in states for top in self._load(folder, state).tops}
+        apart = [top for top in sorted(tops) if not any(_is_beneath(top, each) for each in tops)]
+        return self._write(folder, apart, with_content=False, without=without, spare=set(states))
+
+    def edits(self, space_id: str, before: str, after: str) -> dict[bytes, tuple[Value, Value]]:
+        folder = self._folder(space_id)
+        was, then = self._load(folder, before).entries, self._load(folder, after).entries
+        return {
+            path: (was.get(path), then.get(path))
+            for path in sorted(was.keys() | then.keys())
+            if was.get(path) != then.get(path)
+        }
+
+    def values(self, space_id: str, state: str, paths: Iterable[bytes]) -> dict[bytes, Value]:
+        entries = self._load(self._folder(space_id), state).entries
+        return {path: entries.get(path) for path in paths}
+
+    def same(self, known: Value, found: Value, *, resumes: bool) -> bool:
+        assert isinstance(known, _Entry | None)
+        assert isinstance(found, _Entry | None)
+        return known == found or (resumes and _is_begun(found, [known]))
+
+    def compose(self, space_id: str, now: str, wanted: Mapping[bytes, str]) -> str:
+        folder = self._folder(space_id)
+        there = self._load(folder, now)
+        sources = {state: self._load(folder, state).entries for state in {*wanted.values()}}
+        taken = {path: self._taken_at(os.path.join(folder, state), path) for path, state in sorted(wanted.items())}
+        entries = {path: entry for path, entry in there.entries.items() if path not in wanted}
+        entries |= {path: sources[state][path] for path, state in wanted.items() if path in sources[state]}
+
+        def fill(into: str) -> _Manifest:
+            for path, state in wanted.items():
+                entry = entries.get(path)
+                if entry is None or entry.kind != "file":
+                    continue
+                name = entry.content.hex()
+                # A copy that made room for others' is missed when it is put back.
+                with contextlib.suppress(FileNotFoundError, FileExistsError):
+                    os.link(os.path.join(folder, state, name), os.path.join(into, name))
+            return _Manifest(there.tops, dict(sorted(entries.items())), held=True, taken=taken)
+
+        return self._make(folder, fill, {now, *sources})
+
+    def cut_short(self, space_id: str, before: str, after: str, now: str) -> str:
+        folder = self._folder(space_id)
+        manifest, there = self._load(folder, before), self._load(folder, now).entries
+        entries = dict(manifest.entries)
+        for path, (_, entry) in self.edits(space_id, before, after).items():
+            if there.get(path) == entry:
+                entries.pop(path, None)
+                entries |= {path: entry for path in (path,) if isinstance(entry, _Entry)}
+        return self._save(folder, _Manifest(manifest.tops, dict(sorted(entries.items())), held=False), {before, after})
 
     def changes(self, space_id: str, before: str, after: str) -> list[FileChange]:
         folder = self._folder(space_id)
@@ -135,7 +193,7 @@ class OutsideFiles:
         added = [path for path in todo if path not in was and path not in making_room]
         same = {(entry.kind, entry.content) for path, entry in was.items() if there.get(path) == entry}
         moved = [path for path in added if (now[path].kind, now[path].content) not in same]
-        why = keep(_reasons(failed), _older(moved, now, self._taken_at(state))) if added else None
+        why = keep(_reasons(failed), _older(moved, now, partial(self._taken_at, state))) if added else None
         if why is not None:
             left |= dict.fromkeys(_outermost(added), why)
         elif added:
@@ -177,9 +235,10 @@ class OutsideFiles:
         except OSError as error:
             raise CheckpointFault(f"what is there now cannot be read: {error.strerror}") from error
 
-    def _taken_at(self, state: str) -> int:
+    def _taken_at(self, state: str, path: bytes) -> int:
         """A file that was made a moment later may have an earlier time: clocks of file systems tick."""
-        return os.stat(state).st_mtime_ns - stats.RACY_NS
+        composed = self._load(os.path.dirname(state), os.path.basename(state)).taken
+        return composed.get(path) or os.stat(state).st_mtime_ns - stats.RACY_NS
 
     def _todo(
         self, folder: str, manifest: _Manifest, after: str | None, now: Mapping[bytes, _Entry], *, resumes: bool
@@ -502,14 +561,14 @@ def _not_as_before(
     return dict.fromkeys((path for path in paths if now.get(path) != was.get(path)), "is not as it was before")
 
 
-def _older(paths: Iterable[bytes], now: Mapping[bytes, _Entry], since: int) -> set[bytes]:
+def _older(paths: Iterable[bytes], now: Mapping[bytes, _Entry], since: Callable[[bytes], int]) -> set[bytes]:
     """Contents, as git names them, of what was written before that: it was moved there, or copied with its times."""
     found: set[bytes] = set()
     for path in paths:
         try:
             with _let_in(path, now), steps.parent(path) as (directory, name):
                 seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                if seen.st_mtime_ns >= since or _kind(seen) not in ("file", "link"):
+                if seen.st_mtime_ns >= since(path) or _kind(seen) not in ("file", "link"):
                     continue
                 if _kind(seen) == "link":
                     found.add(object_id(BLOB, os.readlink(name, dir_fd=directory)))

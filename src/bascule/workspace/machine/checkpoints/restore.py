@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from bascule.workspace.machine.checkpoints.compare import Difference, TreeView
 from bascule.workspace.machine.checkpoints.merge import Plan
@@ -37,8 +37,10 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Owner = tuple[int, int] | None
 
 
-def only_copies(root: WorkspaceRoot, steps: Plan, now: TreeView, since: int) -> dict[bytes, ObjectId]:
-    """What the plan removes although it is older than `since` and nothing that stays has its content.
+def only_copies(
+    root: WorkspaceRoot, steps: Plan, now: TreeView, since: Callable[[bytes], int]
+) -> dict[bytes, ObjectId]:
+    """What the plan removes although it is older than `since` (ns) and nothing that stays has its content.
 
     A call that moves what no checkpoint holds (`.git`, `artifacts/`, a place it did not name) makes a name where there
     was none. A file that is moved keeps the time at which it was made; what the call has made or written is newer.
@@ -50,7 +52,7 @@ def only_copies(root: WorkspaceRoot, steps: Plan, now: TreeView, since: int) -> 
             continue
         with contextlib.suppress(OSError), _reached(root, path, _closed_above(path, now)) as (directory, name):
             seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            if max(seen.st_mtime_ns, born_ns(directory, name) or 0) < since:
+            if max(seen.st_mtime_ns, born_ns(directory, name) or 0) < since(path):
                 found[path], inodes[path] = entry, seen
     # What has another name that stays is not lost.
     names = Counter((seen.st_dev, seen.st_ino) for seen in inodes.values())
@@ -60,6 +62,23 @@ def only_copies(root: WorkspaceRoot, steps: Plan, now: TreeView, since: int) -> 
         going = {path for path, _ in steps.remove}
         kept |= {entry.object for path, entry in now.walk() if path not in going}
     return {path: entry.object for path, entry in found.items() if entry.object not in kept}
+
+
+def linked(root: WorkspaceRoot, steps: Plan, now: TreeView) -> list[bytes]:
+    """What the plan replaces although its file has other names. Those keep what it holds; ours will be another file.
+
+    Nothing is written through a name: whoever puts a link to another file there would choose what is overwritten.
+    """
+    replaced = [path for path, _, expected in steps.put if expected is not None]
+    found: dict[bytes, os.stat_result] = {}
+    for path in (*replaced, *(path for path, _ in steps.remove)):
+        with contextlib.suppress(OSError), _reached(root, path, _closed_above(path, now)) as (directory, name):
+            seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1:
+                found[path] = seen
+    # All names of a file may be replaced, or removed, here.
+    ours = Counter((seen.st_dev, seen.st_ino) for seen in found.values())
+    return [path for path in replaced if (was := found.get(path)) and was.st_nlink > ours[was.st_dev, was.st_ino]]
 
 
 class Restore:
@@ -147,24 +166,6 @@ class Restore:
             return new is None and error.errno in _NOTHING_THERE
         # A directory that was to go stays while something is in it.
         return old is not None and old.is_dir and stat.S_ISDIR(found.st_mode)
-
-    def linked(self) -> list[bytes]:
-        """After `apply`: paths whose file has other names still. Those keep what it held; ours is a file of its own.
-
-        Nothing is written through a name: whoever puts a link to another file there would choose what is overwritten.
-        """
-        replaced = {}
-        for name in os.listdir(self._staging):
-            found = os.stat(name, dir_fd=self._staging, follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-                replaced[name] = found
-        # All names of a file may have been replaced, or removed, here.
-        ours = Counter((found.st_dev, found.st_ino) for found in replaced.values())
-        return [
-            path
-            for number, (path, _, _) in enumerate(self._plan.put)
-            if (was := replaced.get(str(number))) and was.st_nlink > ours[was.st_dev, was.st_ino]
-        ]
 
     def clear(self) -> None:
         if self._staging >= 0:

@@ -34,13 +34,13 @@ from bascule.workspace.machine.checkpoints.objects import (
     write_dressed,
     write_tree,
 )
-from bascule.workspace.machine.checkpoints.stats import FileStat, Node, is_racy, remember
+from bascule.workspace.machine.checkpoints.stats import NEVER, FileStat, Link, Node, is_racy, remember
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.machine.checkpoints.watch import Changed, Watch
 from bascule.workspace.machine.files import attributes, shut, temporary
 from bascule.workspace.machine.files.repositories import GIT, find_repositories
 from bascule.workspace.machine.files.root import ARTIFACTS, WorkspaceRoot
-from bascule.workspace.ports import CheckpointFault
+from bascule.workspace.ports import LEFTOVER, CheckpointFault
 
 # A log that is written all the time is taken as it is in the end.
 MAX_READS = 5
@@ -114,6 +114,8 @@ class Scan:
         self._unread: list[str] = []
         # Every `.git`, with its inode.
         self.repositories: dict[str, int] = {}
+        # Files of the directories that were entered which have other names.
+        self.links: dict[str, Link] = {}
         # Files read, whether or not they turned out to be new.
         self.read = 0
 
@@ -155,6 +157,9 @@ class Scan:
                     continue
                 if temporary.is_temporary(name) and self._is_ours(descriptor, name, found):
                     continue
+                if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+                    ctime = NEVER if is_racy(found, time.time_ns()) else found.st_ctime_ns
+                    self.links["/".join((*self._steps, name))] = Link(found.st_ino, ctime)
                 before = known.get(name)
                 if (
                     before is not None
@@ -164,7 +169,7 @@ class Scan:
                     files[name] = before
                 elif stat.S_ISDIR(found.st_mode) and temporary.is_temporary(name):
                     # Thousands of files perhaps, none of them the user's.
-                    self._gap(node, name, "is named like what an unfinished undo leaves behind", self._nonce)
+                    self._gap(node, name, LEFTOVER, self._nonce)
                 elif stat.S_ISDIR(found.st_mode):
                     below.append((name, found))
                 else:

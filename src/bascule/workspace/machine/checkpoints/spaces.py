@@ -8,24 +8,36 @@ sockets, devices and other mounts. `unknown` names those that may have changed b
 
 import os
 import re
+import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
 from bascule.workspace.blame import NOT_HELD
+from bascule.workspace.lines import merge_lines
 from bascule.workspace.machine.checkpoints import stats
-from bascule.workspace.machine.checkpoints.compare import TreeView, differences
-from bascule.workspace.machine.checkpoints.merge import Plan, applied, plan
-from bascule.workspace.machine.checkpoints.objects import ID_BYTES, TREE, Entry, gap_reason
-from bascule.workspace.machine.checkpoints.restore import Restore, only_copies, write_out
+from bascule.workspace.machine.checkpoints.compare import Difference, TreeView, differences
+from bascule.workspace.machine.checkpoints.merge import Plan, applied, edited, is_half_made, plan
+from bascule.workspace.machine.checkpoints.objects import (
+    BLOB,
+    DRESSED,
+    ID_BYTES,
+    TREE,
+    Entry,
+    gap_reason,
+    write_dressed,
+)
+from bascule.workspace.machine.checkpoints.restore import Restore, linked, only_copies, write_out
 from bascule.workspace.machine.checkpoints.scan import Scan, ScanLimits
+from bascule.workspace.machine.checkpoints.stats import Link, Node
 from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
 from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
 from bascule.workspace.machine.checkpoints.watch import Changed, Watch, Watches, WatchFault
 from bascule.workspace.machine.files.root import WorkspaceRoot
-from bascule.workspace.ports import Beside, CheckpointFault, Root, Undone
+from bascule.workspace.ports import CheckpointFault, Root, Undone, Value, Ways
 from bascule.workspace.protocol import FileChange, PathReason
 
 # A tree that was taken but is in nobody's records yet survives a collection this long.
@@ -36,6 +48,9 @@ SAVE_AFTER = 500
 MAX_COPIES = 4
 TOO_MANY_EVENTS = "more changed at once than the kernel reports (fs.inotify.max_queued_events)"
 ONLY_COPY = "is older than the call and may be the only copy: nothing that is put back is the same; it was moved here"
+# Files with other names that are looked at for each checkpoint, which takes 2 ms. A project whose packages are hard
+# links into a store outside has tens of thousands.
+MAX_LINKS = 1_000
 # Times that a workspace may change between looking and acting.
 MAX_LOOKS = 3
 
@@ -63,6 +78,8 @@ class SpaceCheckpoints:
         # add to it, so that it is counted again when it becomes small.
         self._gaps: set[str] = set()
         self._room: tuple[int, int] | None = None
+        # Files with other names: a change by one of them is reported there alone.
+        self._links: dict[str, Link] = {}
         self.scans_because: str | None = None
 
     def take(self, until: int | None = None, since: int | None = None, *, watched: bool = False) -> str:
@@ -93,6 +110,7 @@ class SpaceCheckpoints:
                 self._room = (scan.room, scan.room_bytes) if enough else None
                 kept = {path: inode for path, inode in self.repositories.items() if _lies_in(path, scan.clean)}
                 self.repositories = kept | scan.repositories
+                self._links = self._linked(scan, found)
                 self._unsaved += scan.read
                 self._sees_all = watch is not None and watch.problem is None
             if self._unsaved >= SAVE_AFTER:
@@ -123,7 +141,33 @@ class SpaceCheckpoints:
         for directory in self._gaps:
             # What no tree holds is not watched either.
             changed.mark(directory)
+        for path, link in self._links.items():
+            if not self._is_still(path, link):
+                changed.mark(path.rpartition("/")[0])
         return changed
+
+    def _is_still(self, path: str, link: Link) -> bool:
+        try:
+            found = os.stat(path, dir_fd=self.root.fileno(), follow_symlinks=False)
+        except OSError:
+            return False
+        return (found.st_ino, found.st_ctime_ns) == link
+
+    def _linked(self, scan: Scan, found: Node) -> dict[str, Link]:
+        """Those with two names in here first."""
+        links = {path: link for path, link in self._links.items() if _lies_in(path, scan.clean)}
+        new = {link.inode for link in scan.links.values()} - {link.inode for link in links.values()}
+        if new and scan.clean:
+            # A file is not reported when it gets another name.
+            for path, file in found.all_files():
+                if file.inode in new and path not in scan.links:
+                    links[path] = Link(file.inode, stats.NEVER)
+        links |= scan.links
+        if len(links) <= MAX_LINKS:
+            return links
+        names = Counter(link.inode for link in links.values())
+        first = sorted(links.items(), key=lambda each: names[each[1].inode] == 1)
+        return dict(first[:MAX_LINKS])
 
     def stop_watching(self) -> bool:
         """Another workspace needs the room; False when this one is at work."""
@@ -180,30 +224,94 @@ class SpaceCheckpoints:
         with self._store.lock:
             return unified_diff(self._store, known(differences(self._store, _tree(before), _tree(after))), max_chars)
 
-    def undo(
+    def edits(self, before: str, after: str) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+        with self._store.lock:
+            # Backwards: what was in a directory that `after` cannot look into is there one by one.
+            found = differences(self._store, _tree(after), _tree(before), behind_gaps=True)
+        return {each.path: (each.new, each.old) for each in found}
+
+    def values(self, tree: str, paths: Iterable[bytes]) -> dict[bytes, Entry | None]:
+        with self._store.lock:
+            view = TreeView(self._store, _tree(tree))
+            return {path: (found := view.get(path)) and found.alone() for path in paths}
+
+    def same(self, known: Value, found: Value) -> bool:
+        assert isinstance(known, Entry | None)
+        assert isinstance(found, Entry | None)
+        if known == found or (found is not None and found.is_gap) or (known is not None and known.is_gap):
+            return True
+        # Somebody made a directory where one was removed: what was in it can come back.
+        return known is None and found is not None and found.is_dir
+
+    def is_rewrite(self, old: Value, new: Value) -> bool:
+        assert isinstance(old, Entry | None)
+        assert isinstance(new, Entry | None)
+        return old is None or new is None or old.object != new.object
+
+    def merged(self, base: Value, ours: Value, theirs: Value) -> tuple[Value, str]:
+        entries = [each for each in (base, ours, theirs) if isinstance(each, Entry)]
+        if len(entries) < 3 or not all(stat.S_ISREG(each.mode) for each in entries):
+            return None, "is no file in all three states"
+        with self._store.lock:
+            texts = [self._store.content(each) for each in entries]
+            text, conflict = merge_lines(*texts)
+            if conflict:
+                return None, conflict
+            _, attributes = self._store.dressed(entries[1])
+            content = self._store.add(BLOB, text)
+            if attributes:
+                content = self._store.add(DRESSED, write_dressed(content, attributes))
+            self._flush()
+            return entries[1]._replace(object=content), ""
+
+    def bring(
         self,
-        before: str,
-        after: str,
+        ways: Ways,
         *,
         dry_run: bool,
         max_chars: int = 0,
-        beside: Sequence[Beside] | None = None,
         resumes: bool = False,
-        began_ms: int | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
-        # A file that was made a moment ago may have an earlier time: clocks of file systems tick.
-        since = None if began_ms is None else began_ms * 1_000_000 - stats.RACY_NS
+        def since(path: bytes) -> int:
+            # A file that was made a moment ago may have an earlier time: clocks of file systems tick.
+            way = ways.paths.get(path)
+            return way.since_ms * 1_000_000 - stats.RACY_NS if way is not None else 0
+
         return self._bring(
-            _tree(after),
-            _tree(before),
+            _differences(ways),
+            _tree(ways.target),
             dry_run=dry_run,
             max_chars=max_chars,
-            beside=beside,
             resumes=resumes,
             since=since,
             elsewhere=elsewhere,
         )
+
+    def expect(self, ways: Ways, *, resumes: bool = False) -> tuple[str, str]:
+        with self._store.lock:
+            now = self.take(watched=self._watch is not None)
+            steps = plan(self._store, _differences(ways), _tree(ways.target), _tree(now), resumes=resumes)
+            then = applied(self._store, _tree(now), steps)
+            self._keep(then)
+            return now, then.hex()
+
+    def cut_short(self, before: str, after: str, now: str, *, half_too: bool = False) -> tuple[str, set[bytes]]:
+        with self._store.lock:
+            view, target = TreeView(self._store, _tree(now)), TreeView(self._store, _tree(after))
+            done: dict[bytes, Entry | None] = {}
+            half: set[bytes] = set()
+            for each in differences(self._store, _tree(before), _tree(after)):
+                there = view.get(each.path)
+                if (there and there.alone()) == each.new:
+                    done[each.path] = each.new
+                elif is_half_made(each, view, target):
+                    half.add(each.path)
+                    if half_too:
+                        done[each.path] = there and there.alone()
+            tree = edited(self._store, _tree(before), done)
+            self._keep(tree)
+            return tree.hex(), half
 
     def has(self, contents: Collection[bytes]) -> bool:
         if not contents:
@@ -213,19 +321,6 @@ class SpaceCheckpoints:
                 self._store.dressed(entry)[0] for _, entry in TreeView(self._store, _tree(self.take())).walk()
             }
 
-    def expect(
-        self, pieces: Sequence[tuple[str, str, Sequence[Beside] | None]], *, resumes: bool = False
-    ) -> tuple[str, str]:
-        with self._store.lock:
-            now = self.take()
-            tree = _tree(now)
-            for before, after, beside in pieces:
-                others = None if beside is None else self._changed_by(beside)
-                steps = plan(self._store, _tree(after), _tree(before), tree, others, resumes=resumes)
-                tree = applied(self._store, tree, steps)
-            self._keep(tree)
-            return now, tree.hex()
-
     def empty(self) -> str:
         with self._store.lock:
             tree = self._store.add(TREE, b"")
@@ -233,12 +328,15 @@ class SpaceCheckpoints:
             return tree.hex()
 
     def _keep(self, tree: bytes) -> None:
+        self._flush()
+        self._space.reported[tree] = time.monotonic()
+
+    def _flush(self) -> None:
         try:
             self._store.flush()
         except OSError as error:
             self._store.abandon()
             raise cannot_be_stored(error) from error
-        self._space.reported[tree] = time.monotonic()
 
     def close(self) -> None:
         with self._store.lock:
@@ -246,7 +344,9 @@ class SpaceCheckpoints:
             self.root.close()
 
     def apply(self, before: str, after: str) -> Undone:
-        return self._bring(_tree(before), _tree(after), dry_run=False, forward=True)
+        with self._store.lock:
+            found = differences(self._store, _tree(before), _tree(after))
+        return self._bring(found, _tree(after), dry_run=False, forward=True)
 
     def copy_out(self, tree: str, into: str) -> None:
         with self._store.lock:
@@ -267,32 +367,31 @@ class SpaceCheckpoints:
 
     def _bring(
         self,
-        base: bytes,
+        wanted: Sequence[Difference],
         target: bytes,
         *,
         dry_run: bool,
         max_chars: int = 0,
-        beside: Sequence[Beside] | None = None,
         forward: bool = False,
         resumes: bool = False,
-        since: int | None = None,
+        since: Callable[[bytes], int] | None = None,
         elsewhere: Callable[[], Collection[bytes]] = tuple,
     ) -> Undone:
         with self._store.lock:
-            others = None if beside is None else self._changed_by(beside)
 
-            def look() -> tuple[TreeView, Plan]:
-                view = TreeView(self._store, bytes.fromhex(self.take()))
-                steps = plan(self._store, base, target, view.root, others, forward=forward, resumes=resumes)
+            def look(*, watched: bool = False) -> tuple[TreeView, Plan]:
+                view = TreeView(self._store, bytes.fromhex(self.take(watched=watched)))
+                steps = plan(self._store, wanted, target, view.root, forward=forward, resumes=resumes)
                 if since is not None and (single := only_copies(self.root, steps, view, since)):
                     held = elsewhere()
                     steps = steps.leaving((path for path in single if single[path] not in held), ONLY_COPY)
                 return view, steps
 
-            _, steps = look()
+            # A program that has a file mapped changes it unseen: before anything is changed, all is looked at.
+            view, steps = look(watched=self._watch is not None and not forward)
             for _ in range(MAX_LOOKS):
                 if dry_run:
-                    return self._undone(steps, target, (), max_chars)
+                    return self._undone(steps, target, (), max_chars, linked(self.root, steps, view))
                 restore = Restore(self.root, self._store, steps)
                 try:
                     restore.stage()
@@ -301,9 +400,9 @@ class SpaceCheckpoints:
                     view, steps = look()
                     if looked == steps:
                         restore.check_leftovers(view)
+                        several = linked(self.root, steps, view)
                         raced = restore.apply(view)
-                        linked = restore.linked()
-                        return self._compared(self._undone(steps, target, raced, max_chars, linked), steps, restore)
+                        return self._compared(self._undone(steps, target, raced, max_chars, several), steps, restore)
                 finally:
                     restore.clear()
             raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
@@ -321,20 +420,12 @@ class SpaceCheckpoints:
             failed=[PathReason(path=path, reason=failed[path]) for path in sorted(failed) if path not in left],
         )
 
-    def _changed_by(self, beside: Sequence[Beside]) -> dict[bytes, str]:
-        """Paths that others changed at the same time, and who."""
-        return {
-            difference.path: f"was changed by {who} at the same time"
-            for who, before, after in beside
-            for difference in differences(self._store, _tree(before), _tree(after))
-        }
-
     def _undone(
-        self, steps: Plan, target: bytes, raced: Sequence[bytes], max_chars: int, linked: Sequence[bytes] = ()
+        self, steps: Plan, target: bytes, raced: Sequence[bytes], max_chars: int, several: Sequence[bytes]
     ) -> Undone:
         changed = [difference for difference in steps.changed if difference.path not in raced]
         left = steps.left | dict.fromkeys(raced, "was saved while it was being put back")
-        for path in linked:
+        for path in several:
             left.setdefault(path, "has other names (hard links), which keep what was written; this one was put back")
         assert self._last is not None
         view = TreeView(self._store, target)
@@ -346,7 +437,6 @@ class SpaceCheckpoints:
             file_changes(self._store, changed),
             [PathReason(path=shown_path(path), reason=left[path]) for path in sorted(left)],
             *unified_diff(self._store, known(changed), max_chars),
-            again=bool(raced or steps.held),
         )
 
 
@@ -422,6 +512,16 @@ class GitCheckpoints:
         if not _SPACE.fullmatch(space_id):
             raise ValueError(f"{space_id!r} is not the id of a space")
         return os.path.join(self._directory, space_id)
+
+
+def _differences(ways: Ways) -> list[Difference]:
+    found: list[Difference] = []
+    for path, way in ways.paths.items():
+        assert isinstance(way.expected, Entry | None)
+        assert isinstance(way.wanted, Entry | None)
+        found.append(Difference(path, way.expected, way.wanted))
+    found.sort(key=lambda each: each.path.split(b"/"))
+    return found
 
 
 def _lies_in(path: str, directories: set[str]) -> bool:

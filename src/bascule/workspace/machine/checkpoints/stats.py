@@ -11,6 +11,7 @@ the objects it speaks of may be gone.
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +20,7 @@ from bascule.workspace.machine.checkpoints.objects import Entry, ObjectId
 # A kernel's clock for files ticks every 10 ms at the slowest. What has whole seconds only may tick every two.
 RACY_NS = 100_000_000
 COARSE_NS = 2_000_000_000
-_NEVER = -1
+NEVER = -1
 _FORM = 3
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
@@ -49,6 +50,12 @@ class Node(msgspec.Struct, array_like=True):
         for name, below in self.directories.items():
             yield from below.all_gaps(prefix + os.fsencode(name) + b"/")
 
+    def all_files(self, prefix: str = "") -> Iterator[tuple[str, FileStat]]:
+        for name, file in self.files.items():
+            yield prefix + name, file
+        for name, below in self.directories.items():
+            yield from below.all_files(f"{prefix}{name}/")
+
     def totals(self) -> tuple[int, int]:
         """Names and bytes beneath it that are held."""
         names, size = len(self.files) + len(self.directories), sum(file.size for file in self.files.values())
@@ -58,6 +65,14 @@ class Node(msgspec.Struct, array_like=True):
         return names, size
 
 
+class Link(NamedTuple):
+    """A file with several names, as it was seen by one of them."""
+
+    inode: int
+    # `NEVER`: it has to be looked at again.
+    ctime: int
+
+
 class _Kept(msgspec.Struct, array_like=True):
     form: int
     boot: str
@@ -65,7 +80,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 def remember(found: os.stat_result, read_at_ns: int, identity: ObjectId, *, dressed: bool = False) -> FileStat:
-    ctime = _NEVER if is_racy(found, read_at_ns) else found.st_ctime_ns
+    ctime = NEVER if is_racy(found, read_at_ns) else found.st_ctime_ns
     return FileStat(ctime, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, identity, dressed)
 
 

@@ -5,8 +5,9 @@ those directories alone. Events are read when a scan asks for them. A directory 
 entered with all that is in it.
 
 Not reported: what a program writes through a mapping before it unmaps it or ends, and changes by another name of a
-file, a hard link outside. A scan that looks at everything (before an undo, and for runs of our own) finds them. On
-network and FUSE file systems others' changes are not reported either: there is no watch.
+file (a hard link), for which the files with several names are looked at one by one. A scan that looks at everything
+(for runs of our own) finds both. On network and FUSE file systems others' changes are not reported either: there is no
+watch.
 """
 
 import contextlib
@@ -208,7 +209,7 @@ class Watches:
 
 def _max_user_watches() -> int:
     try:
-        with open(_MAX_USER_WATCHES, encoding="ascii") as file:
+        with open(_MAX_USER_WATCHES, "rb") as file:
             return int(file.read())
     except (OSError, ValueError):
         # What the kernel gives at the least.
