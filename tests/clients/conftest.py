@@ -19,15 +19,21 @@ def model():
 def make_client(start_daemon, model):
     if not PROGRAMS.is_dir():
         pytest.fail("run these with `make test-clients`, which installs the clients")
-    made = []
+    made, models = [], []
 
-    def make(name, *options, daemon=None, fresh=False):
-        """`fresh`: nothing of ours is there yet."""
-        daemon = daemon or start_daemon(None)
-        made.append(Client(name, daemon, model))
+    def make(name, *options, daemon=None, fresh=False, beside=None):
+        """`fresh`: nothing of ours is there yet. `beside`: another client in the same project, with its own model."""
+        daemon = daemon or (beside.daemon if beside else start_daemon(None))
+        if beside is not None:
+            models.append(ScriptedModel(lambda prompt: DONE))
+        made.append(Client(name, daemon, models[-1] if beside else model))
+        if beside is not None:
+            made[-1].project = beside.project
         return made[-1].configure() if fresh else made[-1].setup(*options)
 
     yield make
+    for each in models:
+        each.close()
     for each in made:
         each.remove()
 

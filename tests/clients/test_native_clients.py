@@ -60,8 +60,8 @@ def test_what_claude_code_destroyed_with_its_own_shell_is_undone(claude, model, 
     found = until(lambda: undoable(daemon), "the call is a run")
     assert found[0]["native"]["title"] == DESTROY
     undo = subprocess.run(
-        [BASCULE, "undo", "last", "--state-dir", claude.daemon.state_dir],
-        capture_output=True, text=True, timeout=PATIENCE, check=False, env=claude.environment,
+        [BASCULE, "undo", "--state-dir", claude.daemon.state_dir],
+        cwd=claude.project, capture_output=True, text=True, timeout=PATIENCE, check=False, env=claude.environment,
     )  # fmt: skip
     assert undo.returncode == 0, undo.stderr
     assert state(claude.project) == was
