@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up quick test test-long test-clients bench-clients coverage warm check format docs docs-screens wheel bench fresh clean environment dev-environment packages
+.PHONY: help up quick test test-long test-clients bench-clients coverage warm check format docs docs-screens docs-cast wheel bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -33,6 +33,7 @@ help:
 	@echo '  make format        rewrite the sources the way `make check` wants them'
 	@echo '  make docs          write the generated reference pages again'
 	@echo '  make docs-screens  take the pictures of docs/console.md again, from a scripted day (minutes)'
+	@echo '  make docs-cast     play the scene of the README with a daemon and draw it again: docs/img/undo.svg (seconds)'
 	@echo '  make wheel         build wheels and sdists of gabp, bascule-mod and bascule into dist/'
 	@echo '  make bench         measure; installs what it compares with first'
 	@echo '  make clean         remove .venv and caches; your messages and settings stay where they are'
@@ -97,6 +98,9 @@ docs: dev-environment
 
 docs-screens: packages dev-environment
 	@$(PY) tests/console/screens.py $(ARGS)
+
+docs-cast: dev-environment
+	@$(PY) tools/cast.py $(ARGS)
 
 # Without isolation: with the hatchling that pyproject.toml names. gabp first: the others stand on it.
 wheel:

@@ -1,7 +1,7 @@
 """From nothing to governed, timed: `python3 tools/try_on.py WHEEL...` on a machine without Bascule.
 
 Installs the wheels into a new environment, types `bascule on claude codex gemini` at a terminal and answers what it
-asks with y; then a hook as a client sends it reports a call of `rm`, the file goes, and `bascule undo last` brings it
+asks with y; then a hook as a client sends it reports a call of `rm`, the file goes, and `bascule undo` brings it
 back. Prints the seconds and the questions, and ends with 1 where something is not as it should be. `bascule off` takes
 all of it out again.
 """
@@ -86,9 +86,9 @@ def try_call(programs: Path, project: Path) -> float:
     kept.unlink()
     run(hook, input=json.dumps({"hook_event_name": "PostToolUse", **event}))
     end = time.monotonic() + SECONDS
-    while "rm keep" not in run([programs / "bascule", "undo"]) and time.monotonic() < end:
+    while "rm keep" not in run([programs / "bascule", "log"], cwd=project) and time.monotonic() < end:
         time.sleep(0.2)
-    run([programs / "bascule", "undo", "last"])
+    run([programs / "bascule", "undo"], cwd=project)
     if not kept.is_file() or kept.read_text("utf-8") != "kept\n":
         sys.exit("the call was not undone")
     return answered
