@@ -246,6 +246,8 @@ def environment_of(home: Path) -> dict[str, str]:
         "BASCULE_STATE_DIR": str(home / "s"),
         "BASCULE_CONFIG_DIR": str(home / "c"),
         "GIT_CONFIG_GLOBAL": os.devnull,
+        # Without options of its own a pager waits for a key.
+        "GIT_PAGER": "cat",
     }
 
 

@@ -98,6 +98,7 @@ SAMPLES = {
     "offline": "reject",
     "sandbox": "none",
     "workspace_network": "on",
+    "native_keep_prompts": "true",
     "desktop_root": "/home/me/projects",
     "desktop_keep_out": "org.example.Bank",
     "desktop_trust": "held",

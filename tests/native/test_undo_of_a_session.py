@@ -65,3 +65,15 @@ def test_what_a_redo_could_bring_back_only_in_part_can_be_taken_back_again(scene
     assert typed(scene, "undo", "--session", "codex").code == 0
     (scene.root / "src" / "m5.py").write_text("value = 5\n")
     assert snapshot(scene.root) == was
+
+
+def test_a_run_counts_as_it_is_after_its_undo_and_redo_are_taken_back_together(scene):
+    """Names of operations are of no order: several times, so that no luck hides it."""
+    for number in range(6):
+        run_id = scene.run(f"echo x > new{number}")["runId"]
+        scene.undo(run_id)
+        scene.redo()
+        scene.wire.call("runs.undo", {"spaceId": scene.space_id(), "to": run_id})
+        last = scene.wire.call("runs.undo", {"spaceId": scene.space_id(), "dryRun": True})
+        assert last["operations"] == [run_id]
+        assert (scene.root / f"new{number}").exists()

@@ -67,7 +67,10 @@ ADMIN = (
     "mesh.leave",
 )
 WRITES = ("createFile", "editFile", "deleteFile")
-READ_ONLY = (*(f"workspace.{name}" for name in WRITES), "files.write", "files.delete", "runs.undo", "runs.commit")
+READ_ONLY = (
+    *(f"workspace.{name}" for name in WRITES),
+    *("files.write", "files.delete", "runs.undo", "runs.redo", "runs.commit"),
+)
 PLAYS = ("start", "connect", "attach", "call", "setState", "acknowledge")
 DESKTOP = {
     effect: [row.name for row in ROWS if row.name.startswith("desktop.") and row.effect is effect]

@@ -203,6 +203,8 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _from_environment(field: structs.FieldInfo, name: str, text: str) -> Any:
+    if field.type is bool:
+        return {"true": True, "false": False}.get(text, text)
     if get_origin(field.type) is not list:
         return text
     try:

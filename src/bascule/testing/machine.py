@@ -584,6 +584,9 @@ class NothingOutside:
     def cut_short(self, _space_id: str, _before: str, after: str, _now: str, /) -> str:
         return after
 
+    def half_made(self, _space_id: str, _before: str, _after: str, _now: str, /) -> Collection[bytes]:
+        return ()
+
     def contents(self, _space_id: str, _before: str, /) -> Collection[bytes]:
         return ()
 

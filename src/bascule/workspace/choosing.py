@@ -19,6 +19,8 @@ from bascule.workspace.undos import Operation
 
 # How the note of a run begins that worked without a checkpoint.
 NO_CHECKPOINT = "not undoable"
+# Of those that an undo was about.
+MAX_PATHS_NAMED = 3
 
 
 class Choosing:
@@ -95,8 +97,8 @@ class Choosing:
         if paths and (params.newest or not _selects(params)):
             checkpoints = await self._spaces.checkpoints_of(space)
             among = self._matching(params, operations) if _selects(params) else operations
-            found = await self._parts.last_that_changed(space, checkpoints, operations, paths, among)
-            what = f"{named(found)} in {', '.join(paths)}"
+            found = await self._parts.last_that_changed(space, checkpoints, operations, sorted(paths), among)
+            what = f"{named(found)} in {_few(params.paths)}"
             return Chosen((found,), what, paths, params.merge, [])
         meant: list[Operation] = []
         stays: list[PathReason] = []
@@ -173,11 +175,16 @@ def _counts(each: Operation) -> bool:
     return each.left_changes or not is_over(each) or str(each.note).startswith(NO_UNDO)
 
 
-def _paths(named: Iterable[str]) -> tuple[str, ...]:
+def _paths(named: Iterable[str]) -> frozenset[str]:
     try:
-        return tuple(parse_path(each) for each in named)
+        return frozenset(parse_path(each) for each in named)
     except BadPath as error:
-        raise InvalidRequest(f"paths: {error}") from None
+        raise InvalidRequest(f"paths: {error}", hint="a path is named from the project's directory") from None
+
+
+def _few(paths: Sequence[str]) -> str:
+    more = len(paths) - MAX_PATHS_NAMED
+    return ", ".join(paths[:MAX_PATHS_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _milliseconds(since: str) -> int:

@@ -8,6 +8,7 @@ import msgspec
 
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import InvalidRequest, NotFound
+from bascule.kernel.call import Call, agent_of
 from bascule.workspace.elsewhere import Elsewhere
 from bascule.workspace.listing import native_view
 from bascule.workspace.live import is_over
@@ -28,7 +29,7 @@ class ProjectLog:
         self._spaces = spaces
         self._threads = threads
 
-    async def log(self, params: LogParams) -> list[OperationView]:
+    async def log(self, call: Call, params: LogParams) -> list[OperationView]:
         """The newest first."""
         space = self._spaces.find(params.space_id)
         everything = self._operations.of_space(space.space_id)
@@ -58,7 +59,13 @@ class ProjectLog:
         if path is not None and checkpoints is None:
             raise NotFound("the project's directory is gone, and what changed one path cannot be looked up")
         shown = await self._threads.do(self._shown, found, checkpoints, path, params.limit)
-        return [self._view(each, files, parents.get(each.run_id), undone_by.get(each.run_id)) for each, files in shown]
+        views = [self._view(each, files, parents.get(each.run_id), undone_by.get(each.run_id)) for each, files in shown]
+        if agent_of(call.principal) is None:
+            return views
+        # What another agent runs through Bascule is not for agents to read.
+        return [
+            each if each.started_by == call.principal else msgspec.structs.replace(each, title=None) for each in views
+        ]
 
     def _shown(
         self, operations: Sequence[Operation], checkpoints: Checkpoints | None, path: str | None, limit: int

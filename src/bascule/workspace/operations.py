@@ -26,10 +26,12 @@ class Chosen(NamedTuple):
     # In words.
     what: str
     # Only these paths, and what is beneath them; none: all.
-    paths: tuple[str, ...]
+    paths: frozenset[str]
     merge: bool
     # Of the chosen those that cannot be taken back, and why.
     stays: list[PathReason]
+    # A person chose.
+    by_person: bool = False
 
     @property
     def ids(self) -> frozenset[str]:
@@ -37,8 +39,8 @@ class Chosen(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether the paths were named on purpose."""
-        return bool(self.paths)
+        """Whether a person has named the paths on purpose: then what may be another's is meant as well."""
+        return bool(self.paths) and self.by_person
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -47,8 +49,8 @@ class Chosen(NamedTuple):
     def is_meant(self, path: bytes) -> bool:
         if not self.paths:
             return True
-        text = os.fsdecode(path)
-        return any(text == each or text.startswith(f"{each}/") for each in self.paths)
+        steps = os.fsdecode(path).split("/")
+        return any("/".join(steps[:count]) in self.paths for count in range(1, len(steps) + 1))
 
 
 class Operations:
@@ -67,6 +69,21 @@ class Operations:
             )
         except NotFound as error:
             raise NotFound(error.message, hint="`bascule log` lists those that are kept; old ones make room") from None
+
+    def down_to_runs(self, operations: Iterable[Operation]) -> list[Operation]:
+        """With what undos among them took back: to take those back is to do that again."""
+        found: dict[str, Operation] = {}
+        todo = list(operations)
+        while todo:
+            each = todo.pop()
+            if each.run_id in found:
+                continue
+            found[each.run_id] = each
+            for target in each.undoes if isinstance(each, UndoRecord) else ():
+                known = self.undos.table.rows.get(target) or self.book.table.rows.get(target)
+                if isinstance(known, RunRecord | UndoRecord):
+                    todo.append(known)
+        return list(found.values())
 
     def title(self, record: RunRecord) -> str | None:
         """Its first command, or what it did to a file first."""

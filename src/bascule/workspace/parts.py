@@ -1,7 +1,7 @@
 """What is taken back of each part of a project: its files, git's record, and what calls named outside of it."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -62,7 +62,7 @@ class Left:
             since = CHANGED_SINCE
         elif who in self._chosen.ids or not first.of_others.isdisjoint(self._chosen.ids):
             both = " and ".join(sorted({who, *first.of_others}))
-            since = f"was changed while {both} worked, and by which is not known: name it to take it back"
+            since = f"was changed while {both} worked, and by which is not known: a person may name it to take it back"
         else:
             when = "later" if first.rivals.isdisjoint(self._chosen.ids) else "at the same time"
             since = f"was changed {when} by {self._name(who)}"
@@ -114,7 +114,7 @@ class Parts:
         among: Sequence[Operation],
     ) -> Operation:
         """Among these the last run that changed any of the paths, and that is not taken back there."""
-        meant = Chosen((), "", tuple(paths), merge=False, stays=[])
+        meant = Chosen((), "", frozenset(paths), merge=False, stays=[])
         works = await self.works(space, checkpoints, operations)
         ended = [each for each in among if isinstance(each, RunRecord) and is_over(each)]
         runs = {each.run_id: each for each in ended if not each.outlived}
@@ -271,7 +271,7 @@ class Parts:
         histories = edits(selection, lambda piece: outside.edits(space_id, piece.before, piece.after))
         values = outside.values(space_id, now, histories)
 
-        half = self._half_made(cut_short, values) if cut_short is not None else set[bytes]()
+        half = self._half_made(cut_short) if cut_short is not None else ()
 
         def same(path: bytes, known: Value, found: Value) -> bool:
             return path in half or outside.same(known, found, resumes=cut_short is not None)
@@ -290,13 +290,13 @@ class Parts:
             return mine[0], left
         return OutsideSegment(before=outside.compose(space_id, now, wanted), after=now), left
 
-    def _half_made(self, undo: UndoRecord, values: Mapping[bytes, Value]) -> set[bytes]:
+    def _half_made(self, undo: UndoRecord) -> Collection[bytes]:
         """What an undo that was cut short has left half made outside."""
         outside, segment = self._elsewhere.outside, undo.outside
         if segment is None or segment.after is None:
-            return set()
-        changed = outside.edits(undo.space_id, segment.before, segment.after)
-        return {path for path, (_, new) in changed.items() if outside.same(new, values.get(path), resumes=True)}
+            return ()
+        there = outside.look_at(undo.space_id, [segment.before])
+        return outside.half_made(undo.space_id, segment.before, segment.after, there)
 
     def _pieces_outside(self, chosen: Chosen, operations: Sequence[Operation], now: str) -> list[Piece]:
         since = since_of(operations, chosen)
@@ -328,8 +328,16 @@ def _as_work(checkpoints: Checkpoints, each: Operation) -> Work:
     """With what is known of the paths that it changed in the project."""
     work = _work(each)
     if isinstance(each, UndoRecord):
-        # It brought exactly what it was about to bring.
-        return work._replace(names=frozenset(checkpoints.edits(each.segment.before, each.planned)))
+        # It brought exactly what it was about to bring; anything else that is there was saved by somebody meanwhile.
+        planned = checkpoints.edits(each.segment.before, each.planned)
+        there = checkpoints.values(each.segment.after or each.planned, planned)
+        return work._replace(
+            names=frozenset(
+                path
+                for path, (_, wanted) in planned.items()
+                if there[path] is None or not checkpoints.is_rewrite(wanted, there[path])
+            )
+        )
     native = each.native
     if native is None:
         return work

@@ -570,6 +570,9 @@ class OutsideStore(Protocol):
     def cut_short(self, space_id: str, before: str, after: str, now: str, /) -> str:
         """How far a change from `before` to `after` came that was cut short."""
 
+    def half_made(self, space_id: str, before: str, after: str, now: str, /) -> Collection[bytes]:
+        """What such a change has left neither as it was nor as it should become."""
+
     def undo(
         self,
         space_id: str,

@@ -62,7 +62,7 @@ class LogParams(Params, frozen=True, kw_only=True):
     session: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     agent: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     # Only those that changed this file, or something in this directory.
-    path: Annotated[str, Meta(min_length=1, max_length=4_096)] | None = None
+    path: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 20
 
 

@@ -395,7 +395,7 @@ class Workspace:
         return await self.undoing.resolve(call, params)
 
     def log(self, call: Call, params: LogParams) -> "asyncio.Future[Any]":
-        return self._do(self.project_log.log(params), "spaces.log")
+        return self._do(self.project_log.log(call, params), "spaces.log")
 
     def blame(self, call: Call, params: BlameParams) -> "asyncio.Future[Any]":
         return self._do(self.blamer.blame(params), "spaces.blame")

@@ -5,7 +5,6 @@ From below a client, through MCP or HTTP, or out of a cell, the work of others a
 pretend to be a terminal (SECURITY.md).
 """
 
-import os
 from collections.abc import Callable, Iterable
 
 from bascule.kernel.call import LOCAL, PERSON, Call, agent_of
@@ -38,6 +37,13 @@ def why_asks(call: Call, record: Operation, standing_of: Callable[[int], Standin
     return whose if standing.is_below_client and not is_own else None
 
 
+def is_person(call: Call, standing_of: Callable[[int], Standing]) -> bool:
+    """Signed in as one, or in a terminal below no client. Reads /proc: blocks."""
+    if call.principal == PERSON:
+        return True
+    return call.principal == LOCAL and bool(call.pid) and not standing_of(call.pid).is_below_client
+
+
 def _client_of(record: Operation) -> int | None:
     """The client's process, where one is known."""
     if isinstance(record, UndoRecord):
@@ -50,13 +56,12 @@ def restored_from_agents(
 ) -> list[FileChange]:
     """The changes whose restored content an earlier run had written: it was never the person's. Blocks."""
     segments = [(each.before, each.after) for record in earlier for each in record.segments if each.after is not None]
-    restored = {
-        path: way.wanted
-        for change in changes
-        if (way := ways.paths.get(path := os.fsencode(change.path))) is not None and way.wanted is not None
-    }
+    # A change has its path as people read it.
+    shown = {path.decode("utf-8", "backslashreplace"): path for path in ways.paths}
+    meant = {shown[change.path] for change in changes if change.path in shown}
+    restored = {path: way.wanted for path, way in ways.paths.items() if path in meant and way.wanted is not None}
     written: set[bytes] = set()
     for before, after in segments:
         was, then = checkpoints.values(before, restored), checkpoints.values(after, restored)
         written.update(path for path, value in restored.items() if then[path] == value != was[path])
-    return [change for change in changes if os.fsencode(change.path) in written]
+    return [change for change in changes if shown.get(change.path) in written]

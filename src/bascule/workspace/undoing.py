@@ -64,7 +64,7 @@ from bascule.workspace.records import (
 from bascule.workspace.resolving import judge_changes
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
-from bascule.workspace.undo_rights import restored_from_agents, why_asks
+from bascule.workspace.undo_rights import is_person, restored_from_agents, why_asks
 from bascule.workspace.undos import PREFIX, is_undo_id
 
 # What takes the last undo back.
@@ -183,7 +183,7 @@ class Undoing:
         space = self._spaces.find(self._choosing.space_of(params))
         await within(None, await self._spaces.take_turn(space))
         try:
-            job, place = await self._job(space, params)
+            job, place = await self._job(call, space, params)
             if effect.resolution.resolved != job.chosen.ids:
                 # Whether it may was asked of other operations: `the last run` is another one by now.
                 raise Conflict("what is meant has changed meanwhile; nothing was taken back", hint="do the same again")
@@ -240,19 +240,28 @@ class Undoing:
         except (BasculeError, CheckpointFault, FileFault):
             # The undo itself refuses, and its refusal is recorded.
             return Resolution()
-        whys = [await self._threads.do(why_asks, call, each, self._standing_of) for each in chosen.operations]
+        everything = self._operations.down_to_runs(chosen.operations)
+        whys = [await self._threads.do(why_asks, call, each, self._standing_of) for each in everything]
         why = next((each for each in whys if each is not None), None)
         of_others = None if why is None else Verdict(Decision.ASK, "undo.others", why)
         if params.dry_run and why is None:
             return Resolution(resolved=chosen.ids)
+        # Also where no file changes a yes is for exactly these.
+        without_files = Resolution(
+            summary=None if of_others is None else f"take back {chosen.what}",
+            preview="" if of_others is None else "\n".join(each.run_id for each in chosen.operations),
+            bound={"operations": sorted(chosen.ids)},
+            resolved=chosen.ids,
+            verdict=of_others,
+        )
         try:
-            job, place = await self._job(space, params)
+            job, place = await self._job(call, space, params)
             done = await self._rehearse(space, job, place)
             verdict = await self._judge_restored(call, space, job, place, done.inside)
         except (BasculeError, CheckpointFault, FileFault):
-            return Resolution(verdict=of_others, resolved=chosen.ids)
+            return without_files
         if not job.ways.paths or job.chosen.ids != chosen.ids:
-            return Resolution(verdict=of_others, resolved=chosen.ids)
+            return without_files
         if of_others is not None and (verdict is None or verdict.decision is Decision.ASK):
             verdict = of_others
         return Resolution(
@@ -292,10 +301,12 @@ class Undoing:
 
     # -- what is to be done --
 
-    async def _job(self, space: Space, params: UndoParams) -> tuple[_Job, _Place]:
+    async def _job(self, call: Call, space: Space, params: UndoParams) -> tuple[_Job, _Place]:
         """`Conflict` when nothing of it can be taken back."""
         try:
             chosen = await self._choosing.chosen(space, params)
+            by_person = await self._threads.do(is_person, call, self._standing_of)
+            chosen = chosen._replace(by_person=by_person)
             place = await self._place(space, chosen)
             async with self._checkpoints(space, place) as checkpoints:
                 job = await self._ways(space, chosen, place, checkpoints)
@@ -510,7 +521,7 @@ class Undoing:
             at=self._clock.wall_ms(),
             what=job.chosen.what,
             undoes=tuple(each.run_id for each in job.chosen.operations),
-            paths=job.chosen.paths,
+            paths=tuple(sorted(job.chosen.paths)),
             redoes=all(isinstance(each, UndoRecord) for each in job.chosen.operations),
             segment=Segment(before=before, after=after, began=began),
             planned=after,
@@ -569,7 +580,8 @@ class Undoing:
         )
 
     def _mark_all(self, tx: Transaction, job: _Job, left_of: AbstractSet[str]) -> None:
-        for each in job.chosen.ids:
+        # The newest first, as it was done: a redo that is taken back, then the undo that it had taken back.
+        for each in (operation.run_id for operation in job.chosen.operations):
             if each not in left_of:
                 self._mark(tx, each, undone=True)
                 continue
@@ -581,13 +593,18 @@ class Undoing:
 
     def _mark(self, tx: Transaction, operation: str, *, undone: bool) -> None:
         """It counts as undone from now on, or no more; where it is an undo, what it took back does the reverse."""
-        if is_undo_id(operation):
-            undo = self._operations.undos.table.rows.get(operation)
-            if undo is not None:
-                self._operations.undos.put(tx, msgspec.structs.replace(undo, undone=undone))
-                for each in undo.undoes:
-                    self._mark(tx, each, undone=not undone)
-            return
+        table = self._operations.undos.table
+        # No recursion: undos of undos make a chain of any length.
+        todo = [(operation, undone)]
+        while todo:
+            each, state = todo.pop()
+            if not is_undo_id(each):
+                self._mark_run(tx, each, undone=state)
+            elif (undo := table.rows.get(each)) is not None:
+                tx.put(table, each, msgspec.structs.replace(undo, undone=state))
+                todo += [(target, not state) for target in undo.undoes]
+
+    def _mark_run(self, tx: Transaction, operation: str, *, undone: bool) -> None:
         try:
             record = msgspec.structs.replace(self._operations.book.find(operation), undone=undone)
         except NotFound:
@@ -629,7 +646,7 @@ def _goes_on(job: _Job, last: UndoRecord, git: GitSegment | None, outside: Outsi
     """
     same_git = git is None or (last.git is not None and last.git.after == git.after)
     same_outside = outside is None or (last.outside is not None and last.outside.after == outside.after)
-    return same_git and same_outside and set(last.undoes) == job.chosen.ids and last.paths == job.chosen.paths
+    return same_git and same_outside and set(last.undoes) == job.chosen.ids and set(last.paths) == job.chosen.paths
 
 
 def _refused(what: str, error: Exception) -> Conflict:

@@ -148,8 +148,16 @@ def project(client: SyncClient, directory: str) -> tuple[str, str]:
 
 def _path(file: str, root: str) -> str:
     """From the project's directory, which is `.` itself."""
+    if not file:
+        raise WrongUsage("an empty name is no file", "`bascule undo` alone takes back the last run")
     folder, name = os.path.split(os.path.abspath(file))
     place = os.path.join(os.path.realpath(folder), name)
+    try:
+        place.encode()
+    except UnicodeEncodeError:
+        raise WrongUsage(
+            f"{file!a} is not UTF-8, and cannot be named here", "name the directory that it is in"
+        ) from None
     if place.startswith(f"{root}/"):
         return os.path.relpath(place, root)
     if os.path.realpath(file) == root:

@@ -156,6 +156,17 @@ class OutsideFiles:
                 entries |= {path: entry for path in (path,) if isinstance(entry, _Entry)}
         return self._save(folder, _Manifest(manifest.tops, dict(sorted(entries.items())), held=False), {before, after})
 
+    def half_made(self, space_id: str, before: str, after: str, now: str) -> set[bytes]:
+        folder = self._folder(space_id)
+        was, then, there = (self._load(folder, state).entries for state in (before, after, now))
+        return {
+            path
+            for path in was.keys() | then.keys()
+            if was.get(path) != then.get(path)
+            and there.get(path) not in (was.get(path), then.get(path))
+            and (_is_begun(there.get(path), (was.get(path), then.get(path))) or _is_half_way(was, then, there, path))
+        }
+
     def changes(self, space_id: str, before: str, after: str) -> list[FileChange]:
         folder = self._folder(space_id)
         was, then = self._load(folder, before).entries, self._load(folder, after).entries
