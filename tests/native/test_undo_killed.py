@@ -47,7 +47,7 @@ CALLS = {
     "the project removed": "rm -rf ~/project",
 }
 # How many steps lie between two kills: an undo of few files has fewer.
-STRIDES = dict.fromkeys(CALLS, 1) if os.environ.get("BASCULE_LONG") else dict(zip(CALLS, (37, 7, 29), strict=True))
+STRIDES = dict.fromkeys(CALLS, 1) if os.environ.get("BASCULE_LONG") else dict(zip(CALLS, (37, 4, 17), strict=True))
 
 
 @pytest.fixture

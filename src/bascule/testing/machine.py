@@ -581,7 +581,8 @@ class NothingOutside:
     def compose(self, _space_id: str, now: str, _wanted: Mapping[bytes, str], /) -> str:
         return now
 
-    def cut_short(self, _space_id: str, _before: str, after: str, _now: str, /) -> str:
+    def cut_short(self, _space_id: str, _before: str, after: str, _now: str, /, *, half_too: bool) -> str:
+        del half_too
         return after
 
     def half_made(self, _space_id: str, _before: str, _after: str, _now: str, /) -> Collection[bytes]:

@@ -143,7 +143,7 @@ class Parts:
         if outside is not None and outside.after is not None:
             states = self._elsewhere.outside
             there = states.look_at(undo.space_id, [outside.before])
-            left = states.cut_short(undo.space_id, outside.before, outside.after, there)
+            left = states.cut_short(undo.space_id, outside.before, outside.after, there, half_too=half_too)
             outside = msgspec.structs.replace(outside, after=left)
         return msgspec.structs.replace(undo, segment=segment, git=git, outside=outside, finished=True)
 

@@ -567,8 +567,8 @@ class OutsideStore(Protocol):
     def compose(self, space_id: str, now: str, wanted: Mapping[bytes, str], /) -> str:
         """The state `now` with each of these paths as it is in the state named beside it, and its content."""
 
-    def cut_short(self, space_id: str, before: str, after: str, now: str, /) -> str:
-        """How far a change from `before` to `after` came that was cut short."""
+    def cut_short(self, space_id: str, before: str, after: str, now: str, /, *, half_too: bool) -> str:
+        """How far a change from `before` to `after` came that was cut short; with what is half made as it is now."""
 
     def half_made(self, space_id: str, before: str, after: str, now: str, /) -> Collection[bytes]:
         """What such a change has left neither as it was nor as it should become."""

@@ -146,14 +146,14 @@ class OutsideFiles:
 
         return self._make(folder, fill, {now, *sources})
 
-    def cut_short(self, space_id: str, before: str, after: str, now: str) -> str:
+    def cut_short(self, space_id: str, before: str, after: str, now: str, *, half_too: bool) -> str:
         folder = self._folder(space_id)
         manifest, there = self._load(folder, before), self._load(folder, now).entries
-        entries = dict(manifest.entries)
-        for path, (_, entry) in self.edits(space_id, before, after).items():
-            if there.get(path) == entry:
-                entries.pop(path, None)
-                entries |= {path: entry for path in (path,) if isinstance(entry, _Entry)}
+        done = {path for path, (_, entry) in self.edits(space_id, before, after).items() if there.get(path) == entry}
+        if half_too:
+            done |= self.half_made(space_id, before, after, now)
+        entries = {path: entry for path, entry in manifest.entries.items() if path not in done}
+        entries |= {path: there[path] for path in done if path in there}
         return self._save(folder, _Manifest(manifest.tops, dict(sorted(entries.items())), held=False), {before, after})
 
     def half_made(self, space_id: str, before: str, after: str, now: str) -> set[bytes]:
