@@ -329,7 +329,7 @@ text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',mon
 .t{fill:#79c0ff}}"""
 
 
-def draw(recording: Recording) -> str:
+def svg_of(recording: Recording) -> str:
     """A strip of frames that moves past one window; each row that is shown is there once."""
     shown: dict[tuple[str, str], str] = {}
     strip: list[str] = []
@@ -384,7 +384,7 @@ def main(arguments: Sequence[str]) -> int:
     file = Path(arguments[0]) if arguments else HERE / "docs" / "img" / "undo.svg"
     with tempfile.TemporaryDirectory(prefix="cast-") as home:
         recording = record(Path(home).resolve())
-    text = draw(recording)
+    text = svg_of(recording)
     file.write_text(text, "utf-8")
     print(f"wrote {file.name}: {recording.seconds:.1f} s, {len(text) // 1024} KB")
     return 0

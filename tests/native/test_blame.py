@@ -133,7 +133,7 @@ def test_a_history_with_renames_has_the_writers_of_a_plain_model(seed, tmp_path)
     wrong = []
     for name, lines in files.items():
         look = Look(State("spc_1", now), 0, name)
-        if found_by_trees(points, look, works) != [owner for _, owner in lines]:
+        if blame_by_trees(points, look, works) != [owner for _, owner in lines]:
             wrong.append(name)
     assert wrong == []
     assert counts["followed"]
@@ -160,7 +160,7 @@ def changed(rng, files, names, number, owner):
     return counts
 
 
-def found_by_trees(points, look, works):
+def blame_by_trees(points, look, works):
     """The owners of a file of real trees, as the daemon finds them."""
 
     def versions(*trees):

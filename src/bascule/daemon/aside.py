@@ -34,7 +34,7 @@ class Aside(NamedTuple):
         return sum(os.lstat(os.path.join(folder, name)).st_size for folder, _, names in walk for name in names)
 
 
-def found(state_dir: str) -> list[Aside]:
+def moved_aside(state_dir: str) -> list[Aside]:
     """What is there, the oldest first."""
     directory = paths.aside_dir(state_dir)
     try:

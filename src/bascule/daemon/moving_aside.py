@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from bascule.admin.records import DaemonFact, format_key
-from bascule.daemon.aside import UNFINISHED, Aside, found
+from bascule.daemon.aside import UNFINISHED, Aside, moved_aside
 from bascule.foundation import paths
 from bascule.foundation.errors import StorageFull
 from bascule.kernel.declared import Kept
@@ -86,7 +86,7 @@ class _Move:
         )
 
     def begun(self) -> Aside | None:
-        for each in found(self._state):
+        for each in moved_aside(self._state):
             if each.name == self._kept.name and not each.finished:
                 return each
         return None

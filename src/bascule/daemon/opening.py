@@ -37,7 +37,7 @@ def open_store(durability: str, state_dir: str, log: DaemonLog, bridges: Sequenc
     except BaseException:
         store.close()
         raise
-    for each in aside.found(state_dir):
+    for each in aside.moved_aside(state_dir):
         log("moved_aside", level="warning", directory=each.path, holds=each.what, next=each.how)
     return store
 

@@ -53,7 +53,7 @@ def check_home(patient: Patient) -> Verdict:
 
 
 def check_aside(patient: Patient) -> Verdict:
-    there = aside.found(patient.state)
+    there = aside.moved_aside(patient.state)
     what = "; ".join(f"{each.path} ({each.size() / 1e6:.1f} MB): {each.what}" for each in there)
     how = "; ".join(each.how for each in there)
     if not all(each.finished for each in there):
